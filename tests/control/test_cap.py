@@ -118,7 +118,7 @@ def test_what_is_not_controlled_is_named() -> None:
     words = " ".join(cap.uncontrolled)
     assert "mul" in words and "when the model was traced" in words
     cap()
-    assert cap.log10 <= 0.0 and set(cap.taken) == {"first", "gate"}
+    assert cap.controlled <= 0.0 and cap.log10 == math.inf and set(cap.taken) == {"first", "gate"}
 
 
 @pytest.mark.parametrize("given", [math.inf, math.nan])

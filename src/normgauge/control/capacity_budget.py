@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -12,13 +13,13 @@ from torch import nn
 from normgauge.control.clipping import clip_maps, scale_map, scale_norm
 from normgauge.control.folded_norms import FoldedNorms
 from normgauge.control.plan import MapTerm, Plan, ScaleTerm, Term, joined_floats
-from normgauge.control.planning import make_plan
-from normgauge.core.bound import Scope
+from normgauge.control.unfollowed import Likeness, global_plan, unfollowed_steps
 from normgauge.core.errors import InputError
 from normgauge.core.rounding import log_above
 from normgauge.instrument.rules import Registry
-from normgauge.instrument.session import Options, opened
+from normgauge.render.markup import clean
 
+log = logging.getLogger("normgauge")
 DECADE = math.log(10)
 SPARE = 1e-5
 """Of a natural log: how far below the budget the projection aims, for the rounding of the weights it writes."""
@@ -35,21 +36,26 @@ class Cap:
     """Keeps the folded bound of a model under a budget: call it after every ``optimizer.step()``.
 
     Attributes:
-        budget: log10 of the bound that is never exceeded once it was called.
+        budget: log10 of what it holds the folded bound under.
         clip: decades that one call clips at most of a map between running statistics.
-        log10: the proved folded bound when it was last called, after the projection.
+        log10: the proved folded bound when it was last called, after the projection; infinite where steps are not
+            followed, and before the first call.
+        controlled: the same without the steps that are not followed: what the budget is held against.
         taken: decades it has taken from each layer in all; the last call's are in ``last``.
         in_reach: whether the budget can be kept at all: skip paths, and what cannot be moved, may exceed it alone.
         uncontrolled: steps whose gains it does not know or cannot move, in words.
+        unfollowed: those of them that may have other gains than it counts: while there is one, nothing is proved.
     """
 
-    def __init__(self, plan: Plan, log10: float, clip: float = CLIP) -> None:
+    def __init__(self, plan: Plan, log10: float, clip: float, unfollowed: Sequence[str], likeness: Likeness) -> None:
         self.plan, self.budget, self.clip = plan, log10, clip
+        self._unfollowed, self._likeness = tuple(unfollowed), likeness
         self.norms = FoldedNorms(plan)
         fixed = [term.name for term in plan.maps if not movable(term) and not term.weight.frozen]
         computed = (f"{name}: its weight is computed from other tensors, and counts as it is" for name in fixed)
         self.uncontrolled = (*plan.uncontrolled, *computed)
-        self.log10, self.calls, self.in_reach = math.inf, 0, True
+        self.unfollowed = self._unfollowed
+        self.log10, self.controlled, self.calls, self.in_reach = math.inf, math.inf, 0, True
         self.taken: dict[str, float] = {}
         self.last: dict[str, float] = {}
 
@@ -57,7 +63,8 @@ class Cap:
     def __call__(self) -> float:
         """Project, and return log10 of the proved folded bound behind it: at most the budget, where it can be reached.
 
-        Where steps without weights exceed the budget by themselves nothing is taken, and `in_reach` is False.
+        Where steps without weights exceed the budget by themselves nothing is taken, and `in_reach` is False. Where
+        a step is not followed, or a weight is no number, no bound is known: infinite.
         """
         self.calls, self.last = self.calls + 1, {}
         logs = self.norms.term_logs()
@@ -71,7 +78,11 @@ class Cap:
             logs = self.norms.term_logs()
         for name, decades in self.last.items():
             self.taken[name] = self.taken.get(name, 0.0) + decades
-        self.log10 = self._total(logs) / DECADE
+        known = all(one < math.inf for one in logs)  # False for nan too
+        self.controlled = self._total(logs) / DECADE if known else math.inf
+        self.in_reach = self.in_reach and self.controlled <= self.budget
+        self.unfollowed = (*self._unfollowed, *self._likeness.changes())
+        self.log10 = math.inf if self.unfollowed else self.controlled
         return self.log10
 
     @property
@@ -81,7 +92,10 @@ class Cap:
 
     def __str__(self) -> str:
         """Say where the bound stands and which layers are at their cap."""
-        head = f"folded bound 10^{self.log10:.3f} under a budget of 10^{self.budget:g}"
+        what = "what is followed of the folded bound" if self.unfollowed else "folded bound"
+        head = f"{what} 10^{self.controlled:.3f} under a budget of 10^{self.budget:g}"
+        if self.unfollowed:
+            head = f"no bound is proved ({'; '.join(self.unfollowed)}); {head}"
         if not self.in_reach:
             return f"{head}, which is out of reach: steps that have no weight to take from exceed it alone"
         if not self.last:
@@ -202,14 +216,15 @@ def movable(term: Term) -> TypeGuard[MapTerm | ScaleTerm]:
 def cap(model: nn.Module, batch: Any, *, log10: float, clip: float = CLIP, rules: Registry | None = None) -> Cap:
     """Make a projection that keeps a model's folded bound under ``10**log10``: ``cap()`` after ``optimizer.step()``.
 
-    The bound holds everywhere, for the model in eval mode: norms of linear maps with the normalizers beside them
-    folded in, proved from above, multiplied along chains and added at additions; LayerNorm, RMSNorm and GroupNorm
-    count with 1/√ε (`bounded` makes that a number of choice), attention with its rows' longest lengths. What is too
-    much is taken from the largest layers: all are brought down to one level, singular value by singular value, and
-    what is left over is scaled away. Any optimizer will do: its state is not touched.
+    The bound holds for all inputs of the traced size, for the model in eval mode: norms of linear maps with the
+    normalizers beside them folded in, proved from above, multiplied along chains and added at additions; LayerNorm,
+    RMSNorm and GroupNorm count with 1/√ε (`bounded` makes that a number of choice), attention with its rows' longest
+    lengths. What is too much is taken from the largest layers: all are brought down to one level, singular value by
+    singular value, and what is left over is scaled away. Any optimizer will do: its state is not touched. Steps whose
+    gains depend on parameters in a way that is not followed are named in `Cap.unfollowed`, and nothing is proved then.
 
     Args:
-        model: traced once.
+        model: traced, and a copy of it with other weights; modules, settings and hooks must stay as they are.
         batch: what it is traced with.
         log10: the budget in decades.
         clip: decades that one call clips at most of a map with running statistics behind it; the rest is scaled, where
@@ -221,8 +236,10 @@ def cap(model: nn.Module, batch: Any, *, log10: float, clip: float = CLIP, rules
     """
     if not math.isfinite(log10) or not clip >= 0:
         raise InputError(f"expected a finite budget and a clip of at least 0, got log10={log10}, clip={clip}")
-    with opened(model, batch, Options(rules=rules)) as session:
-        plan = make_plan(session.model, session.composed(Scope.parse("global")))
+    plan = global_plan(model, batch, rules)
     if not plan.maps:
         raise InputError("the model has no linear map whose weight could be controlled")
-    return Cap(plan, log10, clip)
+    unfollowed = unfollowed_steps(plan, model, batch, rules)
+    if unfollowed:
+        log.warning("cap proves no bound of this model: %s", "; ".join(map(clean, unfollowed)))
+    return Cap(plan, log10, clip, unfollowed, Likeness(model, plan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from normgauge.control.capacity import Capacity
 from normgauge.control.planning import make_plan
+from normgauge.control.unfollowed import global_plan, unfollowed_steps
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules import Registry
@@ -29,9 +31,11 @@ class Penalty:
         uncontrolled: steps that the value does not know, in words.
     """
 
-    def __init__(self, capacity: Capacity, target: float | None, by: str, every: int) -> None:
+    def __init__(
+        self, capacity: Capacity, target: float | None, by: str, every: int, unfollowed: Sequence[str] = ()
+    ) -> None:
         self.by, self.target, self.every = by, target, every
-        self.uncontrolled = tuple(capacity.plan.uncontrolled)
+        self.uncontrolled = (*capacity.plan.uncontrolled, *unfollowed)
         self._capacity, self._calls = capacity, 0
         looking = capacity.plan.normalizers
         self._hooks = [norm.module.register_forward_pre_hook(self._hook(norm)) for norm in looking]
@@ -112,4 +116,5 @@ def penalty(
         plan = make_plan(session.model, session.composed(Scope.parse("point")))
     if not plan.maps:
         raise InputError("the model has no linear map whose weight could be controlled")
-    return Penalty(Capacity(plan), target, by, every)
+    unfollowed = unfollowed_steps(global_plan(model, batch, rules), model, batch, rules)
+    return Penalty(Capacity(plan), target, by, every, unfollowed)

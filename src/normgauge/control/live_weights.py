@@ -36,6 +36,11 @@ class LiveWeight:
         return part.T if self.transposed else part
 
     @property
+    def part(self) -> tuple[object, ...]:
+        """Which part of its module it is."""
+        return self.name, self.block, self.transposed
+
+    @property
     def bias(self) -> Tensor | None:
         """What the same map adds, by torch's names of it; None where it adds nothing."""
         name = self.name.replace("weight", "bias")

@@ -94,12 +94,16 @@ class Plan:
         joins: see `Join`.
         sources: values of slope 1.
         uncontrolled: steps that no term stands for and why, in words.
+        constants: of each step and each of its inputs that no term stands for, the natural log that it counts with.
+        places: of each map, by its step: the path of the module, and which of its tensors is the weight.
     """
 
     terms: list[Term]
     joins: list[Join]
     sources: tuple[int, ...]
     uncontrolled: list[str]
+    constants: dict[tuple[str, int], float] = field(default_factory=dict)
+    places: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
     @property
     def maps(self) -> list[MapTerm]:

@@ -51,6 +51,7 @@ class _Planner:
         self.chains: dict[int, Arm] = {}  # by value index: how it is reached from a join or a source
         self.carried: dict[int, Carried] = {}  # by value index: scales that a map behind will take up
         self.own = {p.data_ptr() for p in model.parameters()}
+        self.constants: dict[tuple[str, int], float] = {}
 
     def plan(self) -> Plan:
         """Walk, and keep only joins: chains between them are summed up."""
@@ -70,7 +71,13 @@ class _Planner:
         end = self.trace.end.index
         joins.append(Join(-1, (self.chains[end],)))
         self._link()
-        return Plan(self.terms, joins, tuple(s.index for s in self.trace.sources), self.uncontrolled)
+        paths = {id(module): path for path, module in self.model.named_modules()}
+        places = {
+            f"{index} {term.name}": (paths.get(id(term.weight.module)), *term.weight.part)
+            for index, term in self.maps.items()
+        }
+        sources = tuple(s.index for s in self.trace.sources)
+        return Plan(self.terms, joins, sources, self.uncontrolled, self.constants, places)
 
     def _map_of(self, step: Step) -> None:
         """Make the term of a step that is a linear map with a weight of the model's."""
@@ -94,8 +101,10 @@ class _Planner:
             yield from self._attention(step, out)
             return
         own = self._own_terms(step, out) if len(transfer.gains) == 1 else None
-        for value, gain in zip(step.inputs, transfer.gains, strict=True):
+        for place, (value, gain) in enumerate(zip(step.inputs, transfer.gains, strict=True)):
             const, terms = (float(gain.log.max()), ()) if own is None else own
+            if own is None:
+                self.constants[f"{step.name} ({step.kind})", out.index * len(step.inputs) + place] = const
             if math.isinf(const) and const > 0:
                 why = transfer.unknown or transfer.no_bound or transfer.unbounded or "no finite bound"
                 self.uncontrolled.append(f"{step.name} ({step.kind}): {why}")
@@ -199,8 +208,9 @@ class _Planner:
         gains = self.parts.transfers[out.index].gains
         if isinstance(blocks, str) or any(row is None for row in rows) or len(set(step.inputs)) != 3:
             self.uncontrolled.append(f"{step.name}: queries, keys and values that are not made by linear maps")
-            for value, gain in zip(step.inputs, gains, strict=True):
+            for place, (value, gain) in enumerate(zip(step.inputs, gains, strict=True)):
                 const, before = float(gain.log.max()), self.chains[value.index]
+                self.constants[f"{step.name} ({step.kind})", 3 * out.index + place] = const
                 yield Arm(before.source, before.const + (const if math.isfinite(const) else 0.0), before.terms)
             return
         size, root = math.log(abs(blocks.scale)), log_root(blocks.q.shape[1])

@@ -1,0 +1,129 @@
+"""What `cap` does not follow is named, and nothing is called proved: no slope lies above the number that it returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import normgauge as ng
+
+
+class Two(nn.Module):
+    """Two maps and what a function makes of them."""
+
+    def __init__(self, function: Callable[[Two, Tensor], Tensor], **parts: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(4, 4), nn.Linear(4, 4), function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def gain() -> nn.Parameter:
+    return nn.Parameter(torch.ones(4, 1))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "a product": lambda: Two(lambda s, x: torch.tanh(s.a(x)) * s.b(torch.tanh(x))),
+    "a gate behind a normalizer": lambda: Two(lambda s, x: s.a(s.n(x)) * s.b(s.n(x)), n=nn.LayerNorm(4, eps=0.1)),
+    "a computed weight": lambda: Two(lambda s, x: F.linear(x, s.a.weight * s.g), g=gain()),
+    "a weight of two": lambda: Two(lambda s, x: F.linear(s.a(x), s.g @ s.g.T), g=gain()),
+    "bilinear": lambda: Two(lambda s, x: s.a(s.f(torch.tanh(x), torch.tanh(x))), f=nn.Bilinear(4, 4, 4)),
+    "prelu": lambda: Two(lambda s, x: s.b(s.p(s.a(x))), p=nn.PReLU()),
+    "a scale": lambda: Two(lambda s, x: s.b(s.a(x) * s.g[:, 0]), g=gain()),
+    "temperature": lambda: Two(lambda s, x: s.b((s.a(x) / s.g[0]).softmax(-1)), g=gain()),
+    "no bound": lambda: Two(lambda s, x: s.a(x) * s.b(x)),
+    "no rule": lambda: Two(lambda s, x: s.b(s.a(x).cumprod(-1))),
+    "gains of instances": lambda: nn.Sequential(nn.Conv1d(2, 3, 1), nn.InstanceNorm1d(3, affine=True)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_not_followed_is_said_and_nothing_is_proved(name: str) -> None:
+    torch.manual_seed(0)
+    model, x = MODELS[name](), torch.randn(6, 2, 4) if "instances" in name else torch.randn(6, 4)
+    cap = ng.cap(model, x, log10=0.0)
+    assert cap() == math.inf and cap.unfollowed and cap.controlled <= 0.0
+    assert str(cap).startswith("no bound is proved (")
+
+
+def trained(model: nn.Module, x: Tensor, cap: Callable[[], float]) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (model(x) - 50 * x[:, :4]).square().mean().backward()
+        optimizer.step()
+        cap()
+
+
+def slope(model: nn.Module, x: Tensor) -> float:
+    model = model.double().eval()
+    rows = [torch.autograd.functional.jacobian(lambda z: model(z[None])[0], one) for one in x.double()]
+    return max(float(torch.linalg.matrix_norm(row, 2)) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["a product", "a gate behind a normalizer", "a computed weight", "bilinear"])
+def test_after_training_no_slope_lies_above_what_is_returned(name: str) -> None:
+    torch.manual_seed(1)
+    model, x = MODELS[name](), torch.randn(16, 4)
+    cap = ng.cap(model, x, log10=0.0)
+    trained(model, x, cap)
+    assert 1.0 < slope(model, x) <= 10**cap.log10
+
+
+FOLLOWED: dict[str, Callable[[], nn.Module]] = {
+    "plain": lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4)),
+    "batch norm": lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.LeakyReLU(), nn.Linear(6, 4)),
+    "residual": lambda: Two(lambda s, x: x + s.b(torch.relu(s.a(x)))),
+    "constants": lambda: Two(lambda s, x: 0.5 * s.b(torch.tanh(3.0 * s.a(x)))),
+    "layer norm": lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6, eps=0.1), nn.GELU(), nn.Linear(6, 4)),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_is_followed_is_proved(name: str) -> None:
+    torch.manual_seed(2)
+    model, x = FOLLOWED[name](), torch.randn(16, 4)
+    cap = ng.cap(model, x, log10=1.0)
+    trained(model, x, cap)
+    assert cap.unfollowed == () and slope(model, x) <= 10**cap.log10 <= 10.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.__setitem__(0, nn.Linear(4, 6)),
+        lambda m: m.__setitem__(1, nn.PReLU()),
+        lambda m: m.append(nn.Linear(4, 4)),
+        lambda m: setattr(m[1], "negative_slope", 50.0),
+        lambda m: m[1].register_forward_hook(lambda *given: 100 * given[2]),
+    ],
+)
+def test_a_model_that_has_changed_is_another_one(change: Callable[[nn.Module], object]) -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.LeakyReLU(), nn.Linear(6, 4))
+    cap = ng.cap(model, torch.randn(6, 4), log10=1.0)
+    assert cap() <= 1.0
+    change(model)
+    assert cap() == math.inf and "changed since it was traced" in str(cap)
+
+
+def test_a_penalty_beside_it_changes_nothing_and_names_products() -> None:
+    model, x = FOLLOWED["batch norm"](), torch.randn(6, 4)
+    cap = ng.cap(model, x, log10=1.0)
+    assert ng.penalty(model, x).uncontrolled == () and cap() <= 1.0
+    assert "mul" in " ".join(ng.penalty(MODELS["a product"](), x).uncontrolled)
+
+
+def test_a_weight_that_is_no_number_proves_nothing() -> None:
+    model = FOLLOWED["plain"]()
+    cap = ng.cap(model, torch.randn(6, 4), log10=1.0)
+    with torch.no_grad():
+        model[0].weight[0, 0] = math.nan
+    assert cap() == math.inf and not cap.in_reach
