@@ -82,7 +82,7 @@ def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
     )
     code, out, _ = sweep(str(path), "--html", "o.html")
     assert code == 0 and "2 of 4 trials done, 2 failed." in out
-    assert "(how raise, seed 0), 2 attempts: ValueError: no such network today" in out
+    assert "(how raise, seed 0), 2 attempts: ValueError: no such network today" in " ".join(out.split())
     assert "(how exit, seed 0), 2 attempts: about to leave" in out
     trials = json.loads((tmp_path / "o/results.json").read_text())["trials"]
     assert [trial["attempts"] for trial in trials] == [1, 2, 2, 2] and trials[3]["status"] == "done"

@@ -41,12 +41,12 @@ def test_ctrl_c_gives_what_is_known_and_leaves_the_model(
     where: tuple[Any, str], same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = network()
-    whole = ng.gauge(model, x, effort="quick")
+    whole = ng.gauge(model, x, "global", effort="quick")
     before = {name: t.clone() for name, t in model.state_dict().items()}
     held, random = [dict(m.__dict__) for m in model.modules()], torch.get_rng_state()
     monkeypatch.setattr(*where, interrupt)
     with pytest.raises(Interrupted, match="known so far: global: at most 10") as stopped:
-        ng.gauge(model, x, effort="quick")
+        ng.gauge(model, x, "global", effort="quick")
     (reading,) = stopped.value.readings
     assert reading.evidence is Evidence.PROVED and reading.log_lower == -float("inf")
     assert (reading.log_upper == whole.log_upper) if same else (whole.log_upper < reading.log_upper < 20)
@@ -70,9 +70,9 @@ def test_a_stage_without_memory_is_named_and_the_rest_is_measured(
     where: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = network()
-    whole = ng.gauge(model, x, effort="quick")
+    whole = ng.gauge(model, x, "global", effort="quick")
     monkeypatch.setattr(*where, no_memory)
-    reading = ng.gauge(model, x, effort="quick")
+    reading = ng.gauge(model, x, "global", effort="quick")
     assert any("memory ran out" in note for note in reading.notes)
     assert reading.evidence is Evidence.PROVED and whole.log_upper - 1e-9 <= reading.log_upper < 20
     assert (reading.log_lower > -20) is (where[1] != "largest_slope")
@@ -110,7 +110,7 @@ def test_blocks_are_halved_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch
 def test_the_command_line_tells_what_is_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reading = ng.gauge(*network(), search=False, balance=False)
+    reading = ng.gauge(*network(), "global", search=False, balance=False)
 
     def run(_: argparse.Namespace) -> NoReturn:
         raise Interrupted("balance", [reading])

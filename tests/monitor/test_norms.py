@@ -182,7 +182,7 @@ def test_folded_follows_the_rescaled_convolution(per_channel: bool) -> None:
     torch.manual_seed(0)
     module = nn.Conv2d(2, 3, 3, padding=1)
     scale = torch.tensor([0.2, 4.0, 1.0]) if per_channel else torch.tensor(2.5)
-    group = Group("key", [0], WatchedLayer("conv", module, "weight", "conv"), (5, 5))
+    group = Group("key", [0], WatchedLayer("conv", module, "weight", "conv"), size=(5, 5))
     sheet = Sheet()
     read_together([group], [[module.weight.detach()]], [[(scale, None)]], 1, sheet)
     for _ in range(40):  # two directions lie close together at the top

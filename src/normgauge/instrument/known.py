@@ -28,7 +28,7 @@ class Known:
         self.session, self.parts, self.missing, self.everywhere = session, parts, missing, everywhere
         self.folded = self.best = plain_bound(parts)
         self.top = Headline(self.best.log_upper)
-        self.found = Found(torch.full((1,), -INF, dtype=torch.float64), -INF, "none: it was not looked for", 0, 0)
+        self.found = Found(torch.full_like(self.best.log_upper, -INF), -INF, "none: it was not looked for", 0, 0)
         self.walk, self.notes = SteepestWalk(), list[str]()
 
     def stages(self) -> tuple[tuple[str, Callable[[], None]], ...]:

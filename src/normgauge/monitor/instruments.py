@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normgauge.monitor.facts import Passes
-from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up
+from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up, part_here
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import TRANSPOSED, frobenius_norms, is_pointwise
 from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part
@@ -363,13 +363,14 @@ class Instruments:
     def _read_network(self, sheet: Sheet) -> None:
         """Write down the size of the network's input and whether it runs in float16."""
         sheet.half = self._listener.half
-        given, passes = self._listener.given, self._listener.passes
+        passes = self._listener.passes
+        given, made, target = map(part_here, (self._listener.given, passes.made, passes.target))
         if given is not None and given.numel():
             size = torch.linalg.vector_norm(_wide(given)) / math.sqrt(given.numel())
             sheet.put(sheet.network, "input", size)
         if self._listener.taken:
             sheet.put(sheet.network, "taken", torch.stack(self._listener.taken).amax())
-        for name, batch in zip(BATCHES, (given, passes.made, passes.target), strict=True):
+        for name, batch in zip(BATCHES, (given, made, target), strict=True):
             if batch is not None and batch.numel() and batch.ndim > 0 and batch.is_floating_point():
                 at, bad, of = name
                 broken = ~torch.isfinite(_wide(batch).reshape(batch.shape[0], -1).sum(1))

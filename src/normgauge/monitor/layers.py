@@ -225,6 +225,11 @@ def count_numbers(parameters: Iterable[Tensor]) -> int:
     return sum(p.numel() for p in parameters if not is_lazy(p))
 
 
+def part_here(tensor: Tensor | None) -> Any:
+    """A tensor, or the part of it that is here where several processes share it."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
 def is_sharded(tensor: Tensor) -> bool:
     """Whether a tensor is spread over processes."""
     return getattr(tensor, "full_tensor", None) is not None

@@ -26,7 +26,7 @@ from normgauge.monitor.attention import (
     told_apart,
 )
 from normgauge.monitor.facts import Loss, Passes
-from normgauge.monitor.layers import WatchedLayer, by_channel
+from normgauge.monitor.layers import WatchedLayer, by_channel, part_here
 from normgauge.monitor.replay import Replay, compiled_part
 
 # Nodes of autograd whose second saved result is 1/√(σ² + ε)
@@ -230,7 +230,8 @@ class Listener:
         trains = any(p.requires_grad for p in module.parameters(recurse=False))
         by_data = given.grad_fn is None and (trains or not self.taken)
         if by_data and given.is_floating_point() and given.numel() and len(self.taken) < MOST_TAKEN:
-            self.taken.append(torch.linalg.vector_norm(given.float()) / math.sqrt(given.numel()))
+            near = part_here(given)
+            self.taken.append(torch.linalg.vector_norm(near.float()) / math.sqrt(near.numel()))
 
     def _convolved(self, module: Any, given: Tensor, output: Any) -> None:
         size = tuple(given.shape[2 - module.weight.ndim :])
