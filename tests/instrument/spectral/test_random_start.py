@@ -118,7 +118,7 @@ def test_a_reading_adds_up_the_chances_of_its_norms(monkeypatch: pytest.MonkeyPa
     reading = ng.gauge(model, torch.randn(2, 120), scope="global", search=False, balance=False)
     assert reading.failure_probability == pytest.approx(2e-8)
     assert reading.evidence is ng.Evidence.PROVED
-    assert "fails with p ≤ 2e-08" in str(reading)
+    assert "fails with p ≤ 2e-08" in " ".join(str(reading).split())  # a note may wrap anywhere
 
 
 @pytest.mark.parametrize("rough", [0.0, 1e-6, 1e-3, 0.1])
