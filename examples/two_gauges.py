@@ -9,7 +9,6 @@ function.
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from net import Net, batch, build
@@ -42,7 +41,7 @@ def main() -> None:
     model, x = build().double(), batch().double()
     with torch.no_grad():
         before = model(x)
-    print("decades  largest change   log10:   P_w  prod 1/sigma  folded  balanced")
+    print("decades  largest change   log10:   P_w  prod 1/sigma  folded  balanced   upper")
     for decades in (0, 3, 6):
         twin = rescaled(model, decades)
         with torch.no_grad():
@@ -52,7 +51,7 @@ def main() -> None:
         print(
             f"{decades:7} {change:15.1e} {published['log10_P_w']:14.2f}"
             f"{published['log10_prod_inv_sigma']['rms']:14.2f}"
-            f"{reading.log_folded / math.log(10):8.2f}{reading.log_upper / math.log(10):10.3f}"
+            f"{reading.log10_folded:8.2f}{reading.log10_balanced:10.3f}{reading.log10_upper:8.3f}"
         )
 
 

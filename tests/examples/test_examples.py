@@ -27,7 +27,7 @@ LINES = {
     "sphere_sgd": r"(?m)^SphereSGD +1\.155\d  1\.155\d  1\.155\d$[^$]*predicted within [0-4]\.\d %; 5\.1 degrees",
     "three_scopes": r"global +9\.\d+ +24\.\d+",
     "trainer": r"8 optimizer steps read; tied: \{'lm_head': 'transformer\.wte'\}\nstep 1: smallest σ",
-    "two_gauges": r" 6 +\d\.\de-1\d +10\.20 +-4\.90 +7\.37 +2\.6\d\d",
+    "two_gauges": r" 6 +\d\.\de-1\d +10\.20 +-4\.90 +7\.37 +2\.6\d\d +2\.6\d\d",
     "who_owns_the_gap": r"with a silent unit: between [\d.]+ and [\d.]+, a gap of 1\.\d+ decades, owned by layers\.1",
 }
 

@@ -222,3 +222,39 @@ def test_a_ball_that_falls_back_takes_the_bound_over_all_inputs_where_that_costs
     )
     assert ball.method == "everywhere" and ball.log_upper == everywhere.log_upper < balanced.log_upper
     assert all(row["log10_upper"] <= ball.log10_upper for row in ball.samples)
+
+
+class LayerBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.bn, self.ln = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.LayerNorm(16)
+        self.up, self.down, self.head = nn.Linear(16, 32), nn.Linear(32, 16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.bn(self.stem(x)))
+        return self.head(h + self.down(torch.relu(self.up(self.ln(h)))))
+
+
+def rescaled(model: LayerBlock, decades: float) -> LayerBlock:
+    """The same function with every channel before BatchNorm and between the ReLU's maps times a factor of its own."""
+    t, s = (10 ** (decades * (torch.rand(n, dtype=torch.float64) - shift)) for n, shift in ((16, 0.0), (32, 0.5)))
+    with torch.no_grad():
+        for tensor in (model.stem.weight, model.stem.bias, model.bn.running_mean):
+            tensor.mul_(t.reshape(-1, *[1] * (tensor.ndim - 1)))
+        model.bn.running_var.copy_(t**2 * (model.bn.running_var + model.bn.eps) - model.bn.eps)
+        model.up.weight.mul_(s[:, None])
+        model.up.bias.mul_(s)
+        model.down.weight.div_(s)
+    return model
+
+
+def test_multipliers_whose_proof_rounding_spoils_are_drawn_back_not_given_up() -> None:
+    x = torch.randn(2, 8, dtype=torch.float64)
+    uppers = []
+    for decades in (0.0, 3.0):
+        torch.manual_seed(0)
+        model = LayerBlock().double().eval()
+        reading = ng.gauge(rescaled(model, decades), x, scope="global", search=False)
+        uppers.append(reading.log10_upper)
+        assert reading.method == "open units"
+    assert uppers[1] == pytest.approx(uppers[0], abs=0.01)

@@ -17,6 +17,7 @@ from normgauge.instrument.local.valley import Valley, affordable, descended_mult
 INF = math.inf
 HUGE = 1e100  # a size that can still be worked with
 NEWTON = 250  # rows up to which the semidefinite program itself is solved
+BACK = (0.999, 0.97, 0.7)  # of the best multipliers, beside those at hand, where rounding leaves no proof of them alone
 WORK = 2.5e10  # for the multipliers of a headline, in cubes of units: seconds
 STAGES = ((1e-2, 4), (1e-3, 16), (1e-4, 32))  # of log det(I − BBᵀ) over the number of units; powers, as in `valley`
 
@@ -71,8 +72,12 @@ class Swept:
         best, logs = self, self.logs
         for stage in range(len(STAGES) if len(self.units.rows) > NEWTON else 1):
             logs = chosen_multipliers(self.units, target, logs, here, gap, steps, stage)
-            other = dataclasses.replace(self, logs=restrained(self.units, logs))
-            there = other.bound(rows)
+            for share in (1.0, *BACK):
+                mixed = torch.logaddexp(logs + math.log(share), best.logs + math.log1p(-share)) if share < 1 else logs
+                other = dataclasses.replace(self, logs=restrained(self.units, mixed))
+                there = other.bound(rows)
+                if math.isfinite(there):
+                    break
             best, here = (other, there) if there < here else (best, here)
         return best
 
