@@ -1,6 +1,6 @@
 # Every target makes its own environment: Python 3.11 or newer and make are all a machine needs.
 #   make demo    train five small networks, gauge them, write demo-output/report.html
-#   make test    everything below `check`, then the tests with coverage
+#   make test    everything below `check`, then the tests; `make coverage` runs them with coverage, which takes longer
 #   make bench   CPU seconds, memory and bounds against the size of a network, compared with the last run; `make bench-all`
 #                runs every other script of benchmarks/ (hours)
 #   make release wheel and source archive in dist/, each installed into a clean environment and tried there
@@ -13,12 +13,15 @@ LIGHT := $(VENV)/.installed-data
 FULL := $(VENV)/.installed-dev
 WORKERS ?= 2
 
-.PHONY: release demo test check format fuzz bench bench-all docs docs-html figures venv clean
+.PHONY: release demo test coverage check format fuzz bench bench-all docs docs-html figures venv clean
 
 demo: $(LIGHT)
 	$(BIN)/normgauge demo --out demo-output
 
 test: check
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+coverage: $(FULL)
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term --cov-fail-under=95
 
 check: $(FULL)

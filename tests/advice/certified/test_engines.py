@@ -38,10 +38,10 @@ def test_no_slope_of_a_margin_in_a_ball_exceeds_its_bound(name, effort):
                 assert log is not None and steep <= math.exp(float(log[other])) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("effort", list(SPENDINGS))
-def test_radii_of_every_effort_are_proved_and_below_the_attack(effort):
+@pytest.mark.parametrize(("effort", "samples"), [("quick", 3), ("default", 1), ("long", 1)])
+def test_radii_of_every_effort_are_proved_and_below_the_attack(effort, samples):
     model, x = built("conv")
-    found = ng.radius(model, x, effort=effort, restarts=2)
+    found = ng.radius(model, x[:samples], effort=effort, restarts=2)
     assert all(s.evidence is Evidence.PROVED and s.radius > 0 for s in found.samples) and not found.refuted
     assert all(s.attacked is None or s.radius < s.attacked for s in found.samples)
 
