@@ -221,3 +221,9 @@ def test_strict_lists_every_unknown_part_once(capsys):
     assert capsys.readouterr().err.count("torch.foo") == 1
     assert gauge_exit_code(found, strict=False, limit=None) == 0
     assert gauge_exit_code([reading()], strict=True, limit=None) == 0
+
+
+def test_a_folder_that_is_not_there_is_named(capsys):
+    assert main(["gauge", "bertt"]) == 1
+    told = capsys.readouterr().err
+    assert "'bertt'" in told and "no such file or folder" in told and "a batch is needed" not in told

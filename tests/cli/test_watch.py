@@ -92,6 +92,18 @@ def test_following_waits_and_shows_what_is_new(capsys, tmp_path):
     assert "\x1b" not in said and "a\\u001b[2J" in said
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_following_ends_with_the_run(capsys, tmp_path, ended):
+    written(tmp_path / "a", steps=3, end=ended)
+    if not ended:
+        long_ago = time.time() - 10_000
+        os.utime(tmp_path / "a" / "run.jsonl", (long_ago, long_ago))
+    assert main(["watch", str(tmp_path / "a")]) == 0
+    assert ("The run ended at step 3" if ended else "it was killed, or it stands still") in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 @pytest.mark.parametrize("with_rich", [True, False])
 def test_on_a_terminal_the_view_is_drawn_over_itself(tmp_path, monkeypatch, with_rich, run):
     class Screen(io.StringIO):

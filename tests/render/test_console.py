@@ -9,6 +9,7 @@ from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
 from normgauge.render.console import draw_blocks, reading_blocks, reading_text
+from normgauge.render.terminal import _cell_lines
 from tests.made import layer, reading
 
 
@@ -74,7 +75,7 @@ def test_the_totals_say_what_was_found_in_each_scope():
     stream = io.StringIO()
     draw_blocks(reading_blocks(scopes()), stream, 120)
     found = [line.split()[-1] for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
-    assert found == ["17.8", "17.8", "31.6", "·"]
+    assert found == ["17.7", "17.7", "31.6", "·"]
 
 
 def test_the_columns_are_explained_under_the_layers():
@@ -148,3 +149,8 @@ def test_a_terminal_gets_colour_and_a_file_does_not(monkeypatch):
     draw_blocks(reading_blocks(scopes()), terminal)
     assert "\x1b[1m" in terminal.getvalue()
     assert "\x1b" not in reading_text(reading())
+
+
+def test_a_long_name_breaks_behind_its_dots():
+    assert _cell_lines("encoder.layer.0.attention.self.query", 24) == ["encoder.layer.0.", "attention.self.query"]
+    assert _cell_lines("a" * 30, 24) == ["a" * 24, "a" * 6] and _cell_lines("a.b", 24) == ["a.b"]

@@ -58,15 +58,19 @@ def test_nothing_changed_and_another_gauge():
 def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
     low, high = reading(log_upper=1.0, log_lower=0.5), reading(log_upper=9.0, log_lower=2.0)
     assert difference_verdict(compare_readings(low, high))[2].startswith(
-        "B is steeper for certain: its slope found, 7.39,"
+        "B is steeper for certain: its slope found, 7.38,"
     )
     assert difference_verdict(compare_readings(high, low))[2].startswith("A is steeper for certain")
     guessed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.ESTIMATED)
     assert not any("for certain" in sentence for sentence in difference_verdict(compare_readings(guessed, high)))
     assert "not proved" in difference_verdict(compare_readings(guessed, high))[2]
+    computed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.COMPUTED)
+    assert difference_verdict(compare_readings(computed, high))[2] == (
+        "B is steeper: its slope found, 7.38, lies above A's bound, computed, not proved."
+    )
     open_still = reading(log_upper=9.0, log_lower=0.9)
     assert difference_verdict(compare_readings(low, open_still))[2] == (
-        "Undecided which is steeper: the brackets overlap, from 1.65 to 2.72 in A and from 2.46 to 8,103 in B."
+        "Undecided which is steeper: the brackets overlap, from 1.64 to 2.72 in A and from 2.45 to 8,104 in B."
     )
 
 

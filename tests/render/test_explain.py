@@ -54,7 +54,7 @@ def test_a_layer_is_told_from_its_rule_to_its_place():
     ]  # fmt: skip
     assert said["here"] == WORKED and said["holds"] == RULE["holds"]
     assert said["measured"] == "at the samples, in eval mode."
-    assert said["alone"].endswith("by at most 10^-0.50 (0.316), and somewhere by 10^-0.72 (0.192) or more.")
+    assert said["alone"].endswith("by at most 10^-0.50 (0.317), and somewhere by 10^-0.72 (0.191) or more.")
     assert said["folded"] == "it counts 10^-0.25 (0.562) of the folded bound, 10^2.50 (316)."
     assert said["balanced"] == "it counts 10^-0.17 (0.681) of the balanced bound, 10^2.00 (100)."
     assert said["place"].startswith("from the input to its output by at most 10^-1.00 (0.1), from there to the end by")

@@ -27,12 +27,12 @@ def text_of(found: Reading) -> str:
 
 def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_use():
     assert verdict_line(reading()) == (
-        "The largest Jacobian norm found at the samples is 17.8, so the truth lies within 0.75 decades; head (Linear) "
+        "The largest Jacobian norm found at the samples is 17.7, so the truth lies within 0.75 decades; head (Linear) "
         "has the most slack, 0.43. "
         "A small change of the input changes the output by at most 100 times as much at the samples (proved)."
     )
     said = judgement(reading())
-    assert said.startswith("The bound is of use: at most 5.62 times what occurs. Of ")
+    assert said.startswith("The bound is of use: at most 5.63 times what occurs. Of ")
     assert "above small CNN (14.3) and below MLP with BatchNorm (20.5)" in said and said in text_of(reading())
 
 
@@ -41,13 +41,23 @@ def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_us
     [
         (0.1, "tight: at most 1.26 times what occurs"),
         (2.0, "loose, up to 100 times what occurs: a ceiling"),
-        (9.0, "of no practical use here, 10^9.00 times what was found: go by the slope found"),
-        (math.inf, "of no use here: go by the slope found"),
+        (9.0, "of no practical use here, 10^9.00 times what was found. Go by the slope found"),
+        (math.inf, "of no use here. Go by the slope found"),
     ],
 )
 def test_a_wide_gap_is_said_to_be_one(decades, said):
     bracket = reading(log_lower=0.0, log_upper=decades * LN10)
     assert use_sentence(bracket).startswith("The bound is " + said)
+
+
+def test_what_was_not_found_elsewhere_is_not_ruled_out():
+    anywhere = reading(log_lower=0.0, log_upper=9 * LN10, scope=Scope.parse("global"))
+    assert "does not rule it out" in use_sentence(anywhere) and "Go by" not in use_sentence(anywhere)
+
+
+def test_a_bound_is_shown_rounded_up_and_a_slope_rounded_down():
+    held = reading(log_lower=math.log(38.308523), log_upper=math.log(38.308524))
+    assert "found at the samples is 38.3," in verdict_line(held) and "at most 38.4 times" in verdict_line(held)
 
 
 def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
@@ -78,7 +88,7 @@ def test_a_number_that_is_only_estimated_says_so():
 def test_nothing_found_and_nothing_bounded():
     assert verdict_line(reading(log_lower=-math.inf)).startswith("No slope above zero was found. ")
     assert verdict_line(reading(log_upper=math.inf)).startswith(
-        "The largest Jacobian norm found at the samples is 17.8; above it nothing is ruled out. "
+        "The largest Jacobian norm found at the samples is 17.7; above it nothing is ruled out. "
     )
 
 
@@ -91,5 +101,5 @@ def test_a_long_list_of_findings_is_cut():
 def test_what_weights_and_normalizers_do():
     told = balance_sentence(reading())
     assert told is not None
-    assert "gains give 10^1.75 (56.2) and those of 1 normalizer 10^-0.50 (0.316)" in told
+    assert "gains give 10^1.75 (56.3) and those of 1 normalizer 10^-0.50 (0.317)" in told
     assert balance_sentence(reading(layers=())) is None

@@ -11,12 +11,14 @@ import argparse
 import contextlib
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from normgauge.cli.arguments import open_network, parse_finite, parse_positive, users_code
 from normgauge.cli.output import Report, check_targets, complain, tell_gate, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
+from normgauge.core.errors import LoadError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS, is_folder, load_model
@@ -144,7 +146,13 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _open(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | None]]:
-    """The model and its batch; for a folder of weights without one a batch is made, which is said."""
+    """The model and its batch; for a folder of weights without one a batch is made, which is said.
+
+    Raises:
+        LoadError: for a model that is not there.
+    """
+    if args.batch is None and ":" not in args.model and not Path(args.model).exists():
+        raise LoadError(f"model {args.model!r}: expected {MODEL_FORMS}, got no such file or folder")
     if args.batch is not None or not is_folder(args.model):
         with open_network(args) as opened:
             yield opened

@@ -16,11 +16,12 @@ from normgauge.monitor.watching.scene import Scene, read_runs
 from normgauge.render.console import draw_blocks
 from normgauge.render.markup import clean
 from normgauge.render.runs_console import headline, run_blocks, run_snapshot
+from normgauge.render.runs_words import is_over
 
 HELP = "follow a training from its run file"
 EXAMPLES = """\
 examples:
-  normgauge watch runs/a                  totals, layers and alarms while the run grows; Ctrl-C ends
+  normgauge watch runs/a                  totals, layers and alarms until the run is over; Ctrl-C ends
   normgauge watch runs --web --open       a page with every run of the folder side by side
   normgauge watch runs/a --once           how it stands now
   normgauge watch runs/a --json -         the same for a script
@@ -75,7 +76,7 @@ def _serve(scene: Scene, port: int, browse: bool) -> None:
 
 
 def _follow(scene: Scene, pause: Callable[[float], None] = time.sleep) -> None:
-    """Draw again whenever something is new, until interrupted."""
+    """Draw again whenever something is new, until interrupted or all runs are over."""
     shown = ""
     terminal = sys.stdout.isatty()
     with contextlib.suppress(KeyboardInterrupt), _screen(terminal) as show:
@@ -85,6 +86,8 @@ def _follow(scene: Scene, pause: Callable[[float], None] = time.sleep) -> None:
             if text != shown:
                 shown = text
                 show(text)
+            if scene.items() and all(map(is_over, scene.items())):
+                break
             pause(PAUSE)
     if terminal:
         write_text(shown, "-")  # the screen is as before; the last view stays below it

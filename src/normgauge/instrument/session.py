@@ -236,16 +236,25 @@ class Session:
         here = own_gains(parts)  # a smaller set may be cut into boxes less finely, and its bound be a little larger
         return {index: max(gain, here[index]) for index, gain in self.once("everywhere", whole).items()}
 
-    def retrace(self, x: Tensor) -> Trace:
-        """Trace the same call with another measured tensor, and recognise its formulas."""
-        return recognised_trace(self.recorded(x), self.options, self.model)
+    def retrace(self, x: Tensor, only: int | None = None) -> Trace:
+        """Trace the same call with another measured tensor, and recognise its formulas; ``only`` as for `recorded`."""
+        return recognised_trace(self.recorded(x, only), self.options, self.model)
 
-    def recorded(self, x: Tensor) -> Trace:
-        """Trace the same call with another measured tensor, and leave the steps as the tape wrote them."""
+    def recorded(self, x: Tensor, only: int | None = None) -> Trace:
+        """Trace the same call with another measured tensor, and leave the steps as the tape wrote them.
+
+        With ``only``, the other inputs of as many rows as there are samples are cut to the row of this sample.
+        """
         x = x.detach().clone()  # a program may write to what it is given, and the caller's tensor is not its own
-        args, kwargs = map_tensors(
-            lambda leaf: x if leaf is self.call.measured else leaf, (self.call.args, self.call.kwargs)
-        )
+
+        def given(leaf: Tensor) -> Tensor:
+            if leaf is measured:
+                return x
+            beside = only is not None and leaf.ndim > 0 and len(leaf) == self.samples
+            return leaf[only : (only or 0) + 1] if beside else leaf
+
+        measured = self.call.measured
+        args, kwargs = map_tensors(given, (self.call.args, self.call.kwargs))
         self.trace.rewind()
         return trace_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
 

@@ -22,7 +22,7 @@ def model_folder(spec: str) -> Path | None:
     if path.is_dir():
         return path
     beside = path.suffix == ".safetensors" and path.name.startswith("model") and (path.parent / CONFIG).is_file()
-    return path.parent if path.is_file() and (beside or path.suffix == GGUF) else None
+    return path.parent if path.is_file() and (beside or path.suffix == GGUF or path.name == CONFIG) else None
 
 
 def load_gguf(path: Path) -> nn.Module:
@@ -89,7 +89,14 @@ def _build(transformers: Any, folder: Path, described: dict[str, Any]) -> nn.Mod
     kind: Any = next((found for found in named if found is not None), transformers.AutoModel)
     local = {"local_files_only": True, "trust_remote_code": False}
     if any(folder.glob("*.safetensors")):
-        loaded: nn.Module = kind.from_pretrained(folder, use_safetensors=True, **local)
+        words = transformers.utils.logging
+        shown = words.is_progress_bar_enabled()
+        words.disable_progress_bar()
+        try:
+            loaded: nn.Module = kind.from_pretrained(folder, use_safetensors=True, **local)
+        finally:
+            if shown:
+                words.enable_progress_bar()
         return loaded
     config = transformers.AutoConfig.from_pretrained(folder, **local)
     fresh: nn.Module = kind.from_config(config) if kind is transformers.AutoModel else kind(config)

@@ -56,7 +56,7 @@ def _tokens(folder: Path, config: Any) -> tuple[Tensor, str]:
     most = min(TOKENS, int(getattr(text, "max_position_embeddings", 0) or TOKENS))
     ids = _sentences(folder / "tokenizer.json", known, most)
     if ids is not None:
-        return ids, "by its tokenizer from two sentences"
+        return ids, "by its tokenizer from two sentences, " + " and ".join(f"{one!r}" for one in SENTENCES)
     drawn = torch.randint(known, (2, most), generator=torch.Generator().manual_seed(SEED))
     return drawn, f"from the configuration: random tokens out of {known:,}"
 

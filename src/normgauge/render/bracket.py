@@ -11,7 +11,7 @@ from normgauge.core.spelled import LN10
 from normgauge.render import svg
 from normgauge.render.levels import layer_product
 from normgauge.render.markup import Content, Markup
-from normgauge.render.numbers import format_factor
+from normgauge.render.numbers import DOWN, UP, format_factor
 from normgauge.render.svg import Axis, Shape
 
 THICK = 12.0
@@ -55,8 +55,8 @@ class BracketRow:
     @property
     def numbers(self) -> str:
         """From the slope found to the upper bound, in full."""
-        found, most = format_factor(self.reading.log_lower), self.reading.log_upper
-        return f"{found}, no finite bound" if most == math.inf else f"{found} to {format_factor(most)}"
+        found, most = format_factor(self.reading.log_lower, DOWN), self.reading.log_upper
+        return f"{found}, no finite bound" if most == math.inf else f"{found} to {format_factor(most, UP)}"
 
 
 def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
@@ -95,15 +95,15 @@ def describe_bracket(rows: Sequence[BracketRow]) -> str:
     told = "; ".join(
         f"{row.label}: found {row.numbers}"
         if row.reading.log_upper == math.inf
-        else f"{row.label}: found {format_factor(row.reading.log_lower)}, "
-        f"at most {format_factor(row.reading.log_upper)}"
+        else f"{row.label}: found {format_factor(row.reading.log_lower, DOWN)}, "
+        f"at most {format_factor(row.reading.log_upper, UP)}"
         for row in rows
     )
     return f"Slopes found and bounds proved: {told}."
 
 
 def _row(row: BracketRow, marks: Marks, axis: Axis, shape: Shape, y: float) -> Markup:
-    found, most, folded, _ = (None if mark is None else format_factor(mark * LN10) for mark in marks)
+    found, most, folded = (format_factor(mark * LN10, way) for mark, way in zip(marks[:3], (DOWN, UP, UP), strict=True))
     middle, baseline = (y + 14, y + 18) if shape.wide else (y + 29, y + 14)
     tone = "ink" if row.kind == "now" else "soft"
     room = 258 if shape.wide else shape.width - 16 - svg.text_width(row.numbers)

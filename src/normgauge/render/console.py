@@ -14,7 +14,7 @@ from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
 from normgauge.render.layertable import reading_layers
 from normgauge.render.markup import clean
-from normgauge.render.numbers import ABSENT, format_factor, format_power, plural, scope_words
+from normgauge.render.numbers import ABSENT, DOWN, UP, format_factor, format_power, plural, scope_words
 from normgauge.render.table import Grid
 from normgauge.render.terminal import grid_lines, sentence_lines
 
@@ -62,15 +62,15 @@ def reading_totals(readings: Sequence[Reading]) -> Grid:
         (
             f"at most, {scope_words(r.scope)}",
             str(r.scope),
-            format_power(r.log_upper),
+            format_power(r.log_upper, UP),
             verdict.evidence_words(r),
-            format_factor(r.log_lower),
+            format_factor(r.log_lower, DOWN),
         )
         for r in readings
     ]
     found = max(readings, key=lambda r: r.log_lower)
     rows.append(
-        ("at least, the largest slope found", str(found.scope), format_power(found.log_lower), "observed", ABSENT)
+        ("at least, the largest slope found", str(found.scope), format_power(found.log_lower, DOWN), "observed", ABSENT)
     )
     headers = ("", "scope", "factor", "evidence", "found there")
     return Grid("How much a small change of the input can grow", headers, tuple(rows), frozenset({2, 4}))

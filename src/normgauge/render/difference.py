@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from operator import attrgetter
 
+from normgauge.core.bound import Evidence
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.console import PRODUCTS, Block
-from normgauge.render.numbers import ABSENT, format_decades, format_factor, format_power, scope_words
+from normgauge.render.numbers import ABSENT, DOWN, UP, format_decades, format_factor, format_power, scope_words
 from normgauge.render.table import Grid
 from normgauge.render.verdict import evidence_words, refutation_sentence
 
@@ -36,11 +37,11 @@ def _growth(difference: Difference) -> str:
     if abs(growth) < SAME:
         if math.isinf(difference.b.log_upper) and difference.b.log_upper > 0:
             return f"Neither A nor B has a finite bound {place}."
-        return f"The bound {place} is the same in A and B, {format_factor(difference.b.log_upper)}."
+        return f"The bound {place} is the same in A and B, {format_factor(difference.b.log_upper, UP)}."
     if growth == math.inf:
-        return f"B has no finite bound {place}; A's is {format_factor(difference.a.log_upper)}."
+        return f"B has no finite bound {place}; A's is {format_factor(difference.a.log_upper, UP)}."
     if growth == -math.inf:
-        return f"B's bound {place} is {format_factor(difference.b.log_upper)}; A has no finite one."
+        return f"B's bound {place} is {format_factor(difference.b.log_upper, UP)}; A has no finite one."
     larger = "larger" if growth > 0 else "smaller"
     return (
         f"B's bound {place} is {format_factor(abs(growth))} times {larger} than A's ({signed_decades(growth)} decades)."
@@ -51,18 +52,21 @@ def _certain(difference: Difference) -> str:
     """Bounds do not tell which of two networks is steeper; a slope found in one above a proved bound does."""
     a, b = difference.a, difference.b
     if b.log_lower > a.log_upper and a.certain:
-        return f"B is steeper for certain: its slope found, {format_factor(b.log_lower)}, lies above A's bound."
+        return f"B is steeper for certain: its slope found, {format_factor(b.log_lower, DOWN)}, lies above A's bound."
     if a.log_lower > b.log_upper and b.certain:
-        return f"A is steeper for certain: its slope found, {format_factor(a.log_lower)}, lies above B's bound."
-    ends = [(format_factor(r.log_lower), format_factor(r.log_upper)) for r in (a, b)]
-    (low, high), (other_low, other_high) = ends
+        return f"A is steeper for certain: its slope found, {format_factor(a.log_lower, DOWN)}, lies above B's bound."
+    for name, steep, other, low in (("B", b, "A", a), ("A", a, "B", b)):
+        if steep.log_lower > low.log_upper and low.evidence is Evidence.COMPUTED:
+            slope = format_factor(steep.log_lower, DOWN)
+            return f"{name} is steeper: its slope found, {slope}, lies above {other}'s bound, computed, not proved."
+    ends = [(format_factor(r.log_lower, DOWN), format_factor(r.log_upper, UP)) for r in (a, b)]
+    (least, most), (other_least, other_most) = ends
     if b.log_lower > a.log_upper or a.log_lower > b.log_upper:
-        return (
-            f"Undecided which is steeper: slopes found are {low} in A and {other_low} in B, and a bound is not proved."
-        )
+        slopes = f"{least} in A and {other_least} in B"
+        return f"Undecided which is steeper: slopes found are {slopes}, and a bound is not proved."
     return (
-        f"Undecided which is steeper: the brackets overlap, from {low} to {high} in A and from {other_low} to "
-        f"{other_high} in B."
+        f"Undecided which is steeper: the brackets overlap, from {least} to {most} in A and from {other_least} to "
+        f"{other_most} in B."
     )
 
 
@@ -139,7 +143,7 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
         f"{hidden} of {len(difference.layers)} layers not shown moved less{rest}"
         if hidden
         else rest.removeprefix("; "),
-    )
+    ).without_empty()
 
 
 def _row(layer: LayerChange) -> tuple[str, ...]:
@@ -175,8 +179,8 @@ def reference_totals(readings: Sequence[Reading], others: Sequence[tuple[str, Se
     rows = []
     for reading in readings:
         matches = [next((r for r in other if r.scope == reading.scope), None) for _, other in others]
-        for name, shown in (("at most, ", attrgetter("log_upper")), ("found ", attrgetter("log_lower"))):
-            cells = [ABSENT if match is None else format_power(shown(match)) for match in (reading, *matches)]
+        for name, shown, way in (("at most, ", attrgetter("log_upper"), UP), ("found ", attrgetter("log_lower"), DOWN)):
+            cells = [ABSENT if match is None else format_power(shown(match), way) for match in (reading, *matches)]
             rows.append((name + scope_words(reading.scope), *cells))
     headers = ("", "this network", *(name for name, _ in others))
     return Grid("What is normal elsewhere", headers, tuple(rows), frozenset(range(1, len(headers))))

@@ -10,7 +10,7 @@ from normgauge.core.errors import ReadingError
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.markup import clean
-from normgauge.render.numbers import format_factor, format_power, scope_words
+from normgauge.render.numbers import DOWN, UP, format_factor, format_power, scope_words
 from normgauge.render.verdict import refutation_sentence
 
 WIDTH = 80
@@ -114,7 +114,7 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
 
 
 def _most(log: float) -> str:
-    return "without a finite bound" if log == math.inf else f"by at most {format_power(log)}"
+    return "without a finite bound" if log == math.inf else f"by at most {format_power(log, UP)}"
 
 
 def _alone(reading: Reading, record: LayerRecord) -> str:
@@ -122,7 +122,7 @@ def _alone(reading: Reading, record: LayerRecord) -> str:
     if gain.hi == math.inf and not _provably(reading, record):
         return "no bound is known for what it does to a small change."
     surely = math.isfinite(gain.lo) and math.isfinite(gain.hi) and gain.hi - gain.lo > 0.01 * LN10
-    somewhere = f", and somewhere by {format_power(gain.lo)} or more" if surely else ""
+    somewhere = f", and somewhere by {format_power(gain.lo, DOWN)} or more" if surely else ""
     several = any(len(s.inputs) > 1 for s in reading.proof.steps if s.layer == record.name) if reading.proof else False
     what = "a small change of one of its inputs" if several else "a small change"
     return f"it stretches {what} {_most(gain.hi)}{somewhere}."
@@ -132,7 +132,7 @@ def _seen(reading: Reading, record: LayerRecord) -> str:
     """What became of the steepest direction found, and how much more the bound allows."""
     parts = []
     if record.log_reached is not None:
-        grown = f"{format_factor(record.log_reached)} times as long as at the input"
+        grown = f"{format_factor(record.log_reached, DOWN)} times as long as at the input"
         before = _before(reading, record)
         if before is not None and record.log_reached > -math.inf:
             grown += f", and {format_factor(record.log_reached - before[1])} times as long as behind {before[0]}"

@@ -12,46 +12,62 @@ from normgauge.core.spelled import LN10
 ABSENT = "·"
 DIGITS = 3
 CENT = Decimal("0.01")
+UP, DOWN = math.ceil, math.floor
+EXACT = 1e-9
+"""A number so near to what is shown of it, as a part of it, counts as that: 2 rounded up in its last bit is still 2."""
 
 
-def format_decades(log_value: float | None, digits: int = 2) -> str:
-    """A natural logarithm as a decimal one; "·" where there is none.
+def _stepped(value: float, step: float, way: Callable[[float], int] | None) -> float:
+    """A multiple of ``step``: the nearest one, or the next in one way."""
+    near = round(value / step)
+    kept = way is None or abs(near * step - value) <= EXACT * max(abs(value), 1.0)
+    return (near if kept or way is None else way(value / step)) * step
 
-    >>> format_decades(6.907755), format_decades(float("inf")), format_decades(None)
-    ('3.00', 'inf', '·')
+
+def format_decades(log_value: float | None, digits: int = 2, way: Callable[[float], int] | None = None) -> str:
+    """A natural logarithm as a decimal one, rounded `UP` or `DOWN` where that is asked for; "·" where there is none.
+
+    >>> format_decades(6.907755), format_decades(float("inf")), format_decades(None), format_decades(0.251, way=UP)
+    ('3.00', 'inf', '·', '0.11')
     """
     if log_value is None:
         return ABSENT
     if math.isinf(log_value):
         return "inf" if log_value > 0 else "-inf"
-    shown = f"{log_value / LN10:.{digits}f}"
+    shown = f"{_stepped(log_value / LN10, 10.0**-digits, way):.{digits}f}"
     return shown.lstrip("-") if float(shown) == 0 else shown
 
 
-def format_factor(log_value: float) -> str:
+def format_factor(log_value: float, way: Callable[[float], int] | None = None) -> str:
     """The factor itself, in full between 0.001 and a million and as a power of ten elsewhere.
+
+    What is said to be at most is rounded `UP`, a slope that was found `DOWN`.
 
     >>> format_factor(0.0), format_factor(6.907755), format_factor(69.07755), format_factor(float("-inf"))
     ('1', '1,000', '10^30.00', '0')
+    >>> format_factor(3.6456725, UP), format_factor(3.6456725, DOWN)
+    ('38.4', '38.3')
     """
     if math.isinf(log_value):
         return "infinite" if log_value > 0 else "0"
     if not -3 <= log_value / LN10 < 6:
-        return f"10^{format_decades(log_value)}"
+        return f"10^{format_decades(log_value, way=way)}"
     value = math.exp(log_value)
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    if value >= 100:
+        return f"{_stepped(value, 1.0, way):,.0f}"
+    return f"{_stepped(value, 10.0 ** (math.floor(math.log10(value)) + 1 - DIGITS), way):.{DIGITS}g}"
 
 
-def format_power(log_value: float) -> str:
+def format_power(log_value: float, way: Callable[[float], int] | None = None) -> str:
     """The factor as a power of ten, with its value in full where that is readable.
 
     >>> format_power(6.907755)
     '10^3.00 (1,000)'
     """
-    short = format_factor(log_value)
+    short = format_factor(log_value, way)
     if math.isinf(log_value) or short.startswith("10^"):
         return short
-    return f"10^{format_decades(log_value)} ({short})"
+    return f"10^{format_decades(log_value, way=way)} ({short})"
 
 
 def sigma_range(sigma: Mapping[str, float] | None) -> str:

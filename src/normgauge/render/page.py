@@ -12,14 +12,23 @@ from normgauge.core.reading import Reading
 from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.document import document, fact_list, paragraphs, section, write_file
 from normgauge.render.markup import Markup, markup, tag
-from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words, told_apart
+from normgauge.render.numbers import (
+    DOWN,
+    UP,
+    format_decades,
+    format_factor,
+    format_power,
+    plural,
+    scope_words,
+    told_apart,
+)
 from normgauge.render.panel import panel, used_rules
 from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, html_table
 from normgauge.render.verdict import evidence_words, refutation_sentence
 
 TERMS = (
-    ("at most, upper", "A factor no slope in the scope exceeds. The number to quote is the balanced bound."),
+    ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound that was proved, rounded up."),
     ("at least, lower, found", "The largest slope met on actual inputs. The network has it; it may have larger ones."),
     ("gap", "The distance between found and upper, in decades. The truth lies inside it."),
     ("decade", "A factor of ten. All tables count in decades: 2 means a factor of 100, -1 a tenth."),
@@ -209,13 +218,13 @@ def compared_networks(groups: Sequence[Group]) -> str:
     scopes = {group.readings[0].scope for group in groups}
     found = max(((g, r) for g in groups for r in g.readings), key=lambda pair: pair[1].log_lower)
     where = f"{found[0].label} {scope_words(found[1].scope)}"
-    steepest = f"The steepest slope found is {format_factor(found[1].log_lower)}, in {where}."
+    steepest = f"The steepest slope found is {format_factor(found[1].log_lower, DOWN)}, in {where}."
     if len(scopes) > 1:
         return f"{plural(len(groups), 'network')}, measured in different scopes. {steepest}"
     ranked = sorted(groups, key=lambda group: group.readings[0].log_upper)
     low, high = ranked[0], ranked[-1]
     place = scope_words(low.readings[0].scope)
-    bounds = [format_factor(group.readings[0].log_upper) for group in (low, high)]
+    bounds = [format_factor(group.readings[0].log_upper, UP) for group in (low, high)]
     if math.isinf(high.readings[0].log_upper):
         bounds[1] = "no finite bound"
     return (
@@ -230,9 +239,9 @@ def _totals(named: Sequence[tuple[str, Reading, int]]) -> Grid:
             tag("a", name, href=f"#g{i}"),
             reading.mode,
             str(reading.scope),
-            format_power(reading.log_lower),
-            format_power(reading.log_upper),
-            format_decades(reading.log_folded),
+            format_power(reading.log_lower, DOWN),
+            format_power(reading.log_upper, UP),
+            format_decades(reading.log_folded, way=UP),
             "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}",
             evidence_words(reading),
         )

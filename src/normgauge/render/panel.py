@@ -16,7 +16,7 @@ from normgauge.render.document import fact_list, fragment, listing, paragraphs
 from normgauge.render.judgement import WORDS, next_steps
 from normgauge.render.layertable import reading_layer_table, reading_layers
 from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
-from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words
+from normgauge.render.numbers import DOWN, UP, format_decades, format_factor, format_power, plural, scope_words
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, bare_table, html_table
@@ -138,8 +138,8 @@ def _card(sample: Mapping[str, Any]) -> Markup:
     name, picture = f"sample {sample.get('index', '')}", sample.get("picture")
     shown = isinstance(picture, str) and PICTURE.fullmatch(picture)
     bounds = [
-        (tag("br"), f"{end} ", sentence_markup(format_factor(float(sample[key]) * LN10)))
-        for end, key in (("found", "log10_lower"), ("at most", "log10_upper"))
+        (tag("br"), f"{end} ", sentence_markup(format_factor(float(sample[key]) * LN10, way)))
+        for end, key, way in (("found", "log10_lower", DOWN), ("at most", "log10_upper", UP))
         if sample.get(key) is not None
     ]
     return tag("li", tag("img", src=picture, alt=name) if shown else None, tag("b", name), bounds)
@@ -182,7 +182,7 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     moved = reading.displacement
     yield (
         "output moves by",
-        [] if moved is None else [f"at most {format_power(moved)} while the input stays in the ball"],
+        [] if moved is None else [f"at most {format_power(moved, UP)} while the input stays in the ball"],
     )
     yield "minimised over", reading.gauges
     yield "unknown", _named(reading.unknown)

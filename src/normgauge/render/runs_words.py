@@ -80,15 +80,25 @@ def _state(item: LabelledRun) -> str:
     return f"The run ended at step {step if isinstance(step, int) else item.last:,}.{spent}"
 
 
-def _going_on(item: LabelledRun) -> str:
-    """Judged by time: whether the last line is younger than the run's lines usually are apart, with patience."""
+def is_over(item: LabelledRun) -> bool:
+    """Whether a run has ended, or stands still.
+
+    Judged by time: whether the last line is older than the run's lines usually are apart, with patience.
+    """
     written = item.run.written
-    if written is None:
-        return "it is still being written, or it was killed."
+    if item.run.end is not None or written is None:
+        return item.run.end is not None
     times = [t for step in item.run.steps[-LOOKED:] if (t := step.number("time")) is not None]
     usual = median([b - a for a, b in pairwise(times)]) if len(times) > 1 else 0.0
     patience = max(PATIENCE, RHYTHM * usual if math.isfinite(usual) else 0.0)
-    if time.time() - written <= patience:
+    return time.time() - written > patience
+
+
+def _going_on(item: LabelledRun) -> str:
+    written = item.run.written
+    if written is None:
+        return "it is still being written, or it was killed."
+    if not is_over(item):
         return "it is still being written."
     try:
         since = datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d %H:%M UTC")

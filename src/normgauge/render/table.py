@@ -26,7 +26,9 @@ class Grid:
     footer: str = ""
 
     def without_empty(self) -> Grid:
-        """The grid without the columns in which nothing stands."""
+        """The grid without the columns in which nothing stands; whole where it has no row."""
+        if not self.rows:
+            return self
         said = (any(row[i] not in ("", ABSENT) for row in self.rows) for i in range(len(self.headers)))
         return self.without(*(header for header, some in zip(self.headers, said, strict=True) if not some))
 

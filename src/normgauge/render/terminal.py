@@ -90,4 +90,11 @@ def _row_lines(grid: Grid, row: Sequence[str], widths: dict[int, int]) -> Iterat
 
 
 def _cell_lines(text: str, size: int) -> list[str]:
-    return textwrap.wrap(text, max(size, 1), break_on_hyphens=False) if len(text) > size else [text]
+    """A cell in lines of a size; a dotted name breaks behind its dots, where its parts are short enough."""
+    parts = text.split(".")
+    if len(text) <= size or " " in text or len(parts) == 1 or max(map(len, parts)) >= size:
+        return textwrap.wrap(text, max(size, 1), break_on_hyphens=False) if len(text) > size else [text]
+    lines = [""]
+    for part in (*(f"{part}." for part in parts[:-1]), parts[-1]):
+        lines[-1:] = [lines[-1] + part] if len(lines[-1] + part) <= size else [lines[-1], part]
+    return lines

@@ -9,7 +9,7 @@ from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
 from normgauge.core.refute import contradictions
 from normgauge.core.spelled import LN10
-from normgauge.render.numbers import format_decades, format_factor, format_power, plural, scope_words
+from normgauge.render.numbers import DOWN, UP, format_decades, format_factor, format_power, plural, scope_words
 
 LISTED = 4
 TIGHT, USEFUL, LOOSE = 0.31, 1.0, 3.0  # decades from the slope found up to the bound: a factor of 2, of 10, of 1,000
@@ -45,8 +45,8 @@ def refutation_sentence(reading: Reading) -> str:
     at = f" at {seen.where}" if seen.where else ""
     doubt = "another path of the data is steeper, or a rule is wrong" if reading.path_dependent else "a rule is wrong"
     return (
-        f"REFUTED {scope_words(reading.scope)}: a slope of {format_factor(seen.slope)} was found{at}, where at most "
-        f"{format_factor(seen.bound)} had been computed. No bound is left: {doubt}; please report this network."
+        f"REFUTED {scope_words(reading.scope)}: a slope of {format_factor(seen.slope, DOWN)} was found{at}, where at "
+        f"most {format_factor(seen.bound, UP)} had been computed. No bound is left: {doubt}; please report the network."
     )
 
 
@@ -64,7 +64,7 @@ def bound_conditions(reading: Reading) -> list[str]:
         told.append("The path through the model depends on the data: the bound holds where they take the path traced.")
     if reading.failure_probability:
         told.append(
-            f"The proof has a random start and fails with probability {reading.failure_probability:.1g} at most."
+            f"It rests on random starts, which fail with probability {reading.failure_probability:.1g} at most."
         )
     return told
 
@@ -82,8 +82,8 @@ def upper_sentence(reading: Reading) -> str:
         return f"No finite bound holds {place}."
     subject = "the whole batch" if reading.mode == "train" else "the input"
     return (
-        f"A small change of {subject} changes the output by at most {format_factor(reading.log_upper)} times as much "
-        f"{place} ({evidence_words(reading)})."
+        f"A small change of {subject} changes the output by at most {format_factor(reading.log_upper, UP)} times as "
+        f"much {place} ({evidence_words(reading)})."
     )
 
 
@@ -93,30 +93,45 @@ def bracket_sentence(reading: Reading) -> str:
         return "No slope above zero was found."
     at_point = reading.scope.kind == "point"
     kind = "Jacobian norm" if at_point else "slope"
-    found = f"The largest {kind} found {scope_words(reading.scope)} is {format_factor(reading.log_lower)}"
+    found = f"The largest {kind} found {scope_words(reading.scope)} is {format_factor(reading.log_lower, DOWN)}"
     if math.isinf(reading.gap):
         return f"{found}; above it nothing is ruled out."
     owner = reading.gap_owner()
     if owner is None or reading.gap <= 0.05:
-        return f"{found}, so the truth lies within {reading.gap:.2f} decades."
+        return f"{found}, so the truth lies within {max(reading.gap, 0.0):.2f} decades{_steepest_layer(reading)}."
     slack = f"{owner.name} ({owner.kind}) has the most slack, {(owner.log_slack or 0.0) / LN10:.2f}"
     return f"{found}, so the truth lies within {reading.gap:.2f} decades; {slack}."
+
+
+def _steepest_layer(reading: Reading) -> str:
+    """The layer that can stretch most by itself, where there are several; empty elsewhere."""
+    if len(reading.layers) < 2:
+        return ""
+    steep = max(reading.layers, key=lambda layer: layer.gain.hi)
+    return f"; {steep.name} ({steep.kind}) can stretch most, {format_factor(steep.gain.hi, UP)} times"
 
 
 def use_sentence(reading: Reading) -> str:
     """Whether the bound is of use, by how far it lies above a slope that occurs; empty where there is none to judge."""
     if math.isinf(reading.log_upper):
-        return "The bound is of no use here: go by the slope found." if reading.log_lower > -math.inf else ""
+        return f"The bound is of no use here. {_beyond(reading)}" if reading.log_lower > -math.inf else ""
     if math.isinf(reading.gap):
         return ""
-    factor = format_factor(max(reading.gap, 0.0) * LN10)
+    factor = format_factor(max(reading.gap, 0.0) * LN10, UP)
     if reading.gap <= TIGHT:
         return f"The bound is tight: at most {factor} times what occurs."
     if reading.gap <= USEFUL:
         return f"The bound is of use: at most {factor} times what occurs."
     if reading.gap <= LOOSE:
         return f"The bound is loose, up to {factor} times what occurs: a ceiling, not an estimate."
-    return f"The bound is of no practical use here, {factor} times what was found: go by the slope found."
+    return f"The bound is of no practical use here, {factor} times what was found. {_beyond(reading)}"
+
+
+def _beyond(reading: Reading) -> str:
+    """What the slope found is worth where the bound is not."""
+    if reading.scope.kind == "point":
+        return "Go by the slope found."
+    return "Nothing steeper was found, which does not rule it out: the readings at the samples say more."
 
 
 def standing_sentence(reading: Reading) -> str:
@@ -160,9 +175,9 @@ def balance_sentence(reading: Reading) -> str | None:
     if not norms or any(math.isinf(g) for g in norms + rest):
         return None
     return (
-        f"Multiplied one by one, branches or not, the other layers' gains give {format_power(sum(rest))} and those of "
-        f"{plural(len(norms), 'normalizer')} {format_power(sum(norms))}; folded, balanced and with branches added, the "
-        f"bound is {format_power(reading.log_capacity)}."
+        f"Multiplied one by one, branches or not, the other layers' gains give {format_power(sum(rest), UP)} and those "
+        f"of {plural(len(norms), 'normalizer')} {format_power(sum(norms), UP)}; layer by layer, but folded, balanced "
+        f"and with branches added, {format_power(reading.log_capacity, UP)}."
     )
 
 
@@ -170,8 +185,7 @@ def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
     gap = "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}"
     other = reading.log_upper < reading.log_capacity
-    method = f"{reading.method}; balanced {format_decades(reading.log_capacity)}, " if other else ""
-    return (
-        f"log10 upper {format_decades(reading.log_upper)} ({method}folded {format_decades(reading.log_folded)}), "
-        f"lower {format_decades(reading.log_lower)}, gap {gap} decades"
-    )
+    method = f"{reading.method}; balanced {format_decades(reading.log_capacity, way=UP)}, " if other else ""
+    upper, folded = (format_decades(log, way=UP) for log in (reading.log_upper, reading.log_folded))
+    lower = format_decades(reading.log_lower, way=DOWN)
+    return f"log10 upper {upper} ({method}folded {folded}), lower {lower}, gap {gap} decades"

@@ -66,6 +66,7 @@ def test_a_step_outside_the_engine_leaves_a_computed_jacobian() -> None:
     truth = max(jacobian_norm(Grown(), x[i : i + 1].double()) for i in range(2))
     assert point.evidence is Evidence.COMPUTED and math.exp(point.log_upper) == pytest.approx(truth, rel=1e-6)
     assert ball.method == "balanced" and ball.evidence is Evidence.PROVED
+    assert any("computed in float64, not proved: exp" in note for note in point.notes)
 
 
 def test_a_backward_pass_of_the_models_own_is_not_believed() -> None:
@@ -149,7 +150,7 @@ def test_a_budget_too_small_for_the_jacobian_still_gives_it_roughly(monkeypatch)
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(30, 40), nn.GELU(), nn.Linear(40, 40)), torch.randn(1, 30)
     quick, usual = (ng.gauge(model, x, scope="point", effort=effort) for effort in ("quick", "default"))
-    assert quick.method == usual.method == "jacobian" and "more effort would narrow it" in quick.notes[0]
+    assert quick.method == usual.method == "jacobian" and "more effort would narrow it" in " ".join(quick.notes)
     assert usual.log_upper < usual.log_lower + 0.15 and usual.log_upper < quick.log_upper < quick.log_lower + 0.5
 
 
@@ -258,3 +259,30 @@ def test_multipliers_whose_proof_rounding_spoils_are_drawn_back_not_given_up() -
         uppers.append(reading.log10_upper)
         assert reading.method == "open units"
     assert uppers[1] == pytest.approx(uppers[0], abs=0.01)
+
+
+class Labelled(nn.Module):
+    """A network with a second input, one row a sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.table = nn.Linear(6, 8), nn.Linear(8, 3), nn.Embedding(2, 8)
+
+    def forward(self, x: Tensor, kind: Tensor) -> Tensor:
+        return self.last(torch.relu(self.first(x) + self.table(kind)))
+
+
+def test_inputs_beside_the_measured_one_go_with_their_sample() -> None:
+    reading = ng.gauge(Labelled(), {"x": torch.randn(2, 6), "kind": torch.tensor([0, 1])}, scope="point")
+    assert reading.evidence is Evidence.PROVED and reading.method == "jacobian"
+
+
+def test_an_input_for_the_whole_batch_is_not_cut_to_a_sample_that_hides_it() -> None:
+    class Shared(nn.Module):
+        def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+            return x * scale.sum() + 0 * scale[:, None]
+
+    # at 0 the sample alone has the output of its batch, whatever it is multiplied by; the slope is 4
+    reading = ng.gauge(Shared(), {"x": torch.zeros(2, 6), "scale": torch.tensor([1.0, 3.0])}, scope="point", input="x")
+    assert reading.upper >= 4.0

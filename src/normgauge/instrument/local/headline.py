@@ -24,7 +24,15 @@ from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import PROBES
 from normgauge.instrument.local.effort import SPENDINGS, spending_of
 from normgauge.instrument.local.jacobians import JacobianNorms, jacobian_norms
-from normgauge.instrument.local.one_sample import FAILURES, network_of, one_run, open_entries, seed_of, swept_sample
+from normgauge.instrument.local.one_sample import (
+    FAILURES,
+    WHY_NOT,
+    network_of,
+    one_run,
+    open_entries,
+    seed_of,
+    swept_sample,
+)
 from normgauge.instrument.local.recheck import bound_again
 from normgauge.instrument.local.standing import on_kink
 from normgauge.instrument.local.swept import NEWTON, Swept
@@ -96,12 +104,13 @@ def _is_followed(parts: Composition) -> bool:
 
 def at_points(session: Session, parts: Composition, plain: Headline) -> Headline:
     """Jacobians at the samples: proved one by one where all of that fits the budget, else as autograd computes them."""
-    budget = spending_of(session).seconds
+    budget, why = spending_of(session).seconds, "a proof takes more effort"
     proving = (PROBES * (len(session.trace.steps) / 4 + 4) + network_of(session).outputs) * one_run(session)
     if proving <= budget:
         proved = _swept_samples(session, parts, plain, 0.0)
         if proved is not None:
             return dataclasses.replace(proved, method=JACOBIAN)
+        why = session.cache.get(WHY_NOT, "its rounding is not carried here")
     found = session.once(("jacobians", budget), lambda: _computed(session, budget))
     if found is None or len(found.norms) != len(plain.log_upper):
         return plain
@@ -111,10 +120,10 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
         return plain
     lowest = torch.minimum(logs, plain.log_upper)
     known = bool((logs <= plain.log_upper).any())
-    notes = (f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}; more effort would narrow it",)
-    return Headline(
-        lowest, JACOBIAN, Evidence.COMPUTED if known else None, found.chance, notes if found.wide > 0.02 else ()
-    )
+    notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
+    if found.wide > 0.02:
+        notes.append(f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}; more effort would narrow it")
+    return Headline(lowest, JACOBIAN, Evidence.COMPUTED if known else None, found.chance, tuple(notes))
 
 
 def _computed(session: Session, budget: float) -> JacobianNorms | None:

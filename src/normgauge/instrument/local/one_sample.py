@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from normgauge.core.bound import Scope
 from normgauge.instrument.compose import Composition
@@ -18,6 +19,7 @@ from normgauge.instrument.trace.step import Trace
 
 BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
 DIGESTED = 2**16  # entries of each weight that a seed is made of
+WHY_NOT = "why the last sample was not followed"  # as a session keeps it
 FAILURES = (RuntimeError, MemoryError)  # an eigenvalue that does not converge, memory that is full: no better bound
 
 
@@ -72,27 +74,51 @@ def swept_sample(
     try:
         with torch.no_grad():
             return swept_ball(one, parts, sample, radius, session.native, seed_of(session) + sample, most)
-    except (NotCarried, *FAILURES):
+    except (NotCarried, *FAILURES) as failure:
+        session.cache[WHY_NOT] = str(failure) if isinstance(failure, NotCarried) else "it ran out of memory or numbers"
         return None
 
 
 def alone(session: Session, sample: int) -> Trace | None:
-    """The trace of one sample, with the steps and the output it has in its batch; None where it has others."""
+    """The trace of one sample, with the steps and the output it has in its batch; None where it has others.
+
+    Inputs beside the measured one are held as they are, or cut to the sample's own row where that does not do; the cut
+    is believed if the sample has the output of its batch at another input too.
+    """
     if session.together or session.samples == 1:
         return session.trace
-    whole_input = session.call.measured if session.trace.embeddings else session.trace.sources[0].tensor
-    x = whole_input[sample : sample + 1]
+    whole = session.call.measured if session.trace.embeddings else session.trace.sources[0].tensor
+    one = _traced_alone(session, whole[sample : sample + 1], None)
+    if one is not None and _is_same(session, one, session.trace, sample):
+        return one
+    one = _traced_alone(session, whole[sample : sample + 1], sample)
+    if one is None or not _is_same(session, one, session.trace, sample):
+        return None
+    other = whole.clone()
+    other[sample] = other[sample].roll(1, -1) if not whole.is_floating_point() else whole[sample].flip(-1) + 0.5
     try:
-        one = session.retrace(x)
+        moved = [session.recorded(other[sample : sample + 1], sample), session.recorded(other)]
+    except Exception:
+        return None
+    return one if _is_same(session, moved[0], moved[1], sample) else None
+
+
+def _traced_alone(session: Session, x: Tensor, only: int | None) -> Trace | None:
+    try:
+        return session.retrace(x, only)
     except Exception:  # a model that needs the whole batch, and says so in its own way
         return None
-    same = len(one.steps) == len(session.trace.steps) and all(
+
+
+def _is_same(session: Session, one: Trace, batch: Trace, sample: int) -> bool:
+    """Whether one sample alone takes the steps, and has the output, that it has in its batch."""
+    alike = len(one.steps) == len(batch.steps) and all(
         a.target == b.target and a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel()
-        for a, b in zip(one.steps, session.trace.steps, strict=True)
+        for a, b in zip(one.steps, batch.steps, strict=True)
     )
-    if not same or one.output is None:
-        return None
+    if not alike or one.output is None:
+        return False
     axis = session.composed(Scope.parse("point")).flows[session.trace.end.index].axis
-    whole = session.trace.end.tensor
+    whole = batch.end.tensor
     share = whole.shape[axis] // session.samples
-    return one if tensors_alike(one.end.tensor, whole.narrow(axis, sample * share, share)) else None
+    return tensors_alike(one.end.tensor, whole.narrow(axis, sample * share, share))
