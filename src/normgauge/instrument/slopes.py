@@ -57,6 +57,8 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
             warnings.simplefilter("ignore")
             brief = options.effort == "quick"
             given = {"progress": options.progress, "quick": quick, "alone": alone, "brief": brief}
+            if radius > 0:
+                given["marks"] = session.once("collapsed inputs", lambda: collapsed_inputs(parts))
             return look(function, source, samples, radius, output_axis=axis, **given)
     except (RuntimeError, TypeError, ValueError, AttributeError, InputError) as error:
         # autograd refuses networks that overwrite what it needs or leave torch

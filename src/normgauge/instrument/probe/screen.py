@@ -46,7 +46,9 @@ def focused_search(
             return every
         rough = every.log_lower.exp()
     best = rough.topk(KEEP).indices.sort().values
-    found = search(function, x[best], KEEP, radius, **{"budget": BUDGET, **options})
+    marks = options.get("marks")
+    few = {"budget": BUDGET, **options, "marks": None if marks is None else marks[best]}
+    found = search(function, x[best], KEEP, radius, **few)
     lower = torch.minimum(rough.log(), torch.tensor(found.log_best, dtype=torch.float64))
     lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower
     where = int(best[int(found.log_lower.argmax())])

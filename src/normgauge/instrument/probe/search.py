@@ -41,6 +41,7 @@ FEWEST_KINKED = 4  # of the longest runs, where a move with a gradient costs wha
 CORNERS = CORNERED.count("corner")
 WIDE_BUDGET = 0.12  # seconds of counted work for many chains at once
 LANDMARK_STEPS = 6
+NEARER = (1e-2, 1e-4, 0.0)  # of the way from a sample to a mark, what is left
 SECANTS, FEWEST_HALVINGS = 1.0, 2  # seconds of counted work in which secants are halved
 RUNAWAY = 600.0  # seconds after which a climb is cut short: the work counted was no guide at all
 
@@ -101,6 +102,7 @@ def search(
     quick: Quick | None = None,
     alone: bool = False,
     brief: bool = False,
+    marks: Tensor | None = None,
 ) -> Found:
     """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
 
@@ -131,6 +133,7 @@ def search(
         alone: whether ``function`` may be given more samples than ``x`` holds; a small network with kinks is then
             searched from many copies of each, and what they find is computed and confirmed on ``x``'s own shape.
         brief: half the budget, and no secants where a large network has slopes without them.
+        marks: further points to look at, one a sample, like ``x``; the way to them is looked at too.
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -156,6 +159,8 @@ def search(
         del here  # a graph of the whole network
         taken, cut = 0, False
         if radius > 0:
+            if marks is not None:
+                stands += _visit_marks(scout, domain, chains, generator, marks.reshape(network.start.shape))
             budget = _visit_landmarks(scout, domain, chains, generator, budget, steps)
             many = scout.widened() if alone else scout
             budget = min(budget, WIDE_BUDGET / (1 + brief)) if many.samples > samples else budget
@@ -230,6 +235,20 @@ def _visit_landmarks(
         chains.offer(points, pair)
         budget -= visit
     return budget
+
+
+def _visit_marks(
+    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, marks: Tensor
+) -> list[Stand]:
+    """Offer the chains the points asked for; on the way there slopes are smaller, and easier to confirm."""
+    stands = []
+    for short in NEARER:
+        mark = domain.project(marks + short * (network.start - marks))
+        points = domain.project(domain.jitter(mark, random_rows(mark, generator)))
+        start = chains.pair.right + 0.1 * random_rows(mark, generator)
+        chains.offer(points, top_pair(network.at(points), start, exact_outputs=AGAIN_OUTPUTS, steps=LANDMARK_STEPS))
+        stands.append(Stand.of(chains, network.samples))
+    return stands
 
 
 def _climb(
