@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError
 from normgauge.core.refute import ROUNDING
+from normgauge.instrument.collapse import collapsed_inputs
 from normgauge.instrument.compose import STILL, Composition
 from normgauge.instrument.probe.screen import focused_search
 from normgauge.instrument.probe.search import Found, search
@@ -56,7 +58,7 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
         with warnings.catch_warnings():  # the model's own warnings were seen when it was traced
             warnings.simplefilter("ignore")
             brief = options.effort == "quick"
-            given = {"progress": options.progress, "quick": quick, "alone": alone, "brief": brief}
+            given: dict[str, Any] = {"progress": options.progress, "quick": quick, "alone": alone, "brief": brief}
             if radius > 0:
                 given["marks"] = session.once("collapsed inputs", lambda: collapsed_inputs(parts))
             return look(function, source, samples, radius, output_axis=axis, **given)
