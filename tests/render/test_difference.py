@@ -66,7 +66,11 @@ def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
     assert "not proved" in difference_verdict(compare_readings(guessed, high))[2]
     computed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.COMPUTED)
     assert difference_verdict(compare_readings(computed, high))[2] == (
-        "B is steeper: its slope found, 7.38, lies above A's bound, computed, not proved."
+        "B is steeper: its slope found, 7.38, lies above A's bound (computed)."
+    )
+    likely = reading(log_upper=1.0, log_lower=0.5, failure_probability=1e-9)
+    assert difference_verdict(compare_readings(likely, high))[2] == (
+        "B is steeper: its slope found, 7.38, lies above A's bound (proved, fails with p ≤ 1e-09)."
     )
     open_still = reading(log_upper=9.0, log_lower=0.9)
     assert difference_verdict(compare_readings(low, open_still))[2] == (
@@ -126,3 +130,19 @@ def test_beside_leaves_out_scopes_the_other_does_not_have():
     assert grid.headers == ("", "this network", "ResNet-20")
     assert grid.rows[0] == ("at most, at the samples", "10^2.00 (100)", "10^1.00 (10)")
     assert grid.rows[2] == ("at most, within 0.1 of the samples", "10^3.00 (1,000)", "·")
+
+
+def test_medians_are_told_beside_the_steepest_sample():
+    def rows(*slopes):
+        return tuple({"index": i, "log10_lower": slope, "log10_upper": 2.0} for i, slope in enumerate(slopes))
+
+    a, b = reading(samples=rows(0.1, 0.1, 0.1, 0.1, 1.2)), reading(samples=rows(0.2, 0.2, 0.2, 0.2, 1.0))
+    told = " ".join(difference_verdict(compare_readings(a, b)))
+    assert "B is steeper on 4 of 5" in told and "1.26 in A and 1.58 in B" in told
+    assert "median" not in " ".join(difference_verdict(compare_readings(a, reading())))
+
+
+def test_shares_are_those_of_the_balanced_bound():
+    a, b = reading(), reading(log_upper=reading().log_capacity - 1.0, method="jacobian")
+    told = layer_changes(compare_readings(a, b)).footer
+    assert "change of the balanced bound (+0.00)" in told

@@ -52,7 +52,7 @@ class LayerChange(Stored):
     sigma: Annotated[Change, Told("a normalizer's smallest √(variance + ε)", key="log10_sigma_min")]
     share: Annotated[
         Log | None,
-        Told("its part in the change of the upper bound; `null` where that cannot be said", key="log10_share"),
+        Told("its part in the change of the balanced bound; `null` where that cannot be said", key="log10_share"),
     ] = None
 
     @property
@@ -72,7 +72,7 @@ class Difference:
         upper, folded, lower: the totals.
         published: the gauge-dependent products, natural logs, by name.
         layers: all of them, the largest change first.
-        rest: what the shares leave of the change of the upper bound; None without shares.
+        rest: what the shares leave of the change of the balanced bound; None without shares.
     """
 
     a: Reading

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import attrgetter
+from statistics import median
 
 from normgauge.core.bound import Evidence
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
@@ -17,13 +18,14 @@ from normgauge.render.verdict import evidence_words, refutation_sentence
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
+FEW = 5  # samples of which a median says something
 
 
 def difference_verdict(difference: Difference) -> list[str]:
     """What became of the bound and whose doing it is, then what else must not be missed."""
     sides = [(name, r) for name, r in (("A", difference.a), ("B", difference.b)) if r.log_refuted is not None]
     sentences = [f"{name}: {refutation_sentence(r)}" for name, r in sides]
-    sentences += [_growth(difference), _cause(difference), _certain(difference)]
+    sentences += [_growth(difference), _cause(difference), _certain(difference), *_sample_by_sample(difference)]
     if difference.weaker:
         sentences.append(f"B's bound is {evidence_words(difference.b)}, A's was {evidence_words(difference.a)}.")
     a, b = difference.a, difference.b
@@ -49,25 +51,34 @@ def _growth(difference: Difference) -> str:
 
 
 def _certain(difference: Difference) -> str:
-    """Bounds do not tell which of two networks is steeper; a slope found in one above a proved bound does."""
+    """Bounds do not tell which of two networks is steeper; a slope found in one above the other's bound does."""
     a, b = difference.a, difference.b
-    if b.log_lower > a.log_upper and a.certain:
-        return f"B is steeper for certain: its slope found, {format_factor(b.log_lower, DOWN)}, lies above A's bound."
-    if a.log_lower > b.log_upper and b.certain:
-        return f"A is steeper for certain: its slope found, {format_factor(a.log_lower, DOWN)}, lies above B's bound."
     for name, steep, other, low in (("B", b, "A", a), ("A", a, "B", b)):
-        if steep.log_lower > low.log_upper and low.evidence is Evidence.COMPUTED:
-            slope = format_factor(steep.log_lower, DOWN)
-            return f"{name} is steeper: its slope found, {slope}, lies above {other}'s bound, computed, not proved."
-    ends = [(format_factor(r.log_lower, DOWN), format_factor(r.log_upper, UP)) for r in (a, b)]
-    (least, most), (other_least, other_most) = ends
-    if b.log_lower > a.log_upper or a.log_lower > b.log_upper:
-        slopes = f"{least} in A and {other_least} in B"
-        return f"Undecided which is steeper: slopes found are {slopes}, and a bound is not proved."
-    return (
-        f"Undecided which is steeper: the brackets overlap, from {least} to {most} in A and from {other_least} to "
-        f"{other_most} in B."
-    )
+        if steep.log_lower > low.log_upper:
+            lies = f"its slope found, {format_factor(steep.log_lower, DOWN)}, lies above {other}'s bound"
+            if low.certain:
+                return f"{name} is steeper for certain: {lies}."
+            if low.evidence in (Evidence.PROVED, Evidence.COMPUTED):
+                return f"{name} is steeper: {lies} ({evidence_words(low)})."
+            return f"Undecided which is steeper: in {name} {lies}, but that bound is {low.evidence}, not proved."
+    ends = [f"from {format_factor(r.log_lower, DOWN)} to {format_factor(r.log_upper, UP)}" for r in (a, b)]
+    return f"Undecided which is steeper: the brackets overlap, {ends[0]} in A and {ends[1]} in B."
+
+
+def _sample_by_sample(difference: Difference) -> list[str]:
+    """Medians of what was found at the samples, and how many are steeper in B, where both have as many."""
+    slopes = [[row.get("log10_lower") for row in r.samples] for r in (difference.a, difference.b)]
+    if difference.a.scope.kind != "point" or len(slopes[0]) != len(slopes[1]) or len(slopes[0]) < FEW:
+        return []
+    pairs = [(x, y) for x, y in zip(*slopes, strict=True) if isinstance(x, float) and isinstance(y, float)]
+    if len(pairs) < len(slopes[0]):
+        return []
+    steeper = sum(y > x for x, y in pairs)
+    middle = [format_factor(median(side) * LN10) for side in zip(*pairs, strict=True)]
+    return [
+        f"That is about the steepest sample of each. Sample by sample, if the batches are the same, B is steeper on "
+        f"{steeper} of {len(pairs)}; the median slope found is {middle[0]} in A and {middle[1]} in B."
+    ]
 
 
 def _cause(difference: Difference) -> str:
@@ -83,7 +94,16 @@ def _cause(difference: Difference) -> str:
     told = ", ".join(f"{name} ({signed_decades(share)})" for name, share in largest)
     one_way = all(share * difference.growth > 0 for _, share in largest)
     half = math.fsum(share for _, share in largest) / difference.growth > 0.5
+    by_layer = _by_layer(difference)
+    if abs(by_layer - difference.growth) >= SAME:  # another method than the product of layers gave a bound
+        grew = f"Layer by layer (the balanced bound, {signed_decades(by_layer)} decades)"
+        return f"{grew} the largest parts come from {told}."
     return f"{'Most of it comes' if one_way and half else 'Its largest parts come'} from {told}."
+
+
+def _by_layer(difference: Difference) -> float:
+    """What became of the balanced bound, which is divided among the layers."""
+    return Change(difference.a.log_capacity, difference.b.log_capacity).by or 0.0
 
 
 def signed_decades(log_value: float | None) -> str:
@@ -110,19 +130,25 @@ def difference_totals(differences: Sequence[Difference]) -> Grid:
     """Upper, folded, lower and gap of both, one row a scope and quantity."""
     rows = []
     for d in differences:
-        for name, change in (("upper", d.upper), ("folded", d.folded), ("lower (found)", d.lower)):
+        balanced = Change(d.a.log_capacity, d.b.log_capacity)
+        totals = (("upper", d.upper), ("balanced", balanced), ("folded", d.folded), ("lower (found)", d.lower))
+        for name, change in totals:
             rows.append(
                 (
                     str(d.a.scope),
                     name,
                     *_cells(change),
-                    f"{evidence_words(d.a)}, {evidence_words(d.b)}" if name == "upper" else "",
+                    f"{_known(d.a)}; {_known(d.b)}" if name == "upper" else "",
                 )
             )
         gaps = Change(d.a.gap * LN10, d.b.gap * LN10)
         rows.append((str(d.a.scope), "gap", *_cells(gaps), ""))
     headers = ("scope", "log10", "A", "B", "change", "evidence")
     return Grid("Totals", headers, tuple(rows), frozenset({2, 3, 4}))
+
+
+def _known(reading: Reading) -> str:
+    return f"{evidence_words(reading)}, by {reading.method}"
 
 
 def layer_changes(difference: Difference, every: bool = False) -> Grid:
@@ -133,14 +159,14 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
     rest = (
         ""
         if difference.rest is None
-        else f"; the shares add up to the change of the bound ({signed_decades(difference.growth)})"
+        else f"; the shares add up to the change of the balanced bound ({signed_decades(_by_layer(difference))})"
     )
     return Grid(
         f"Layers, scope {difference.a.scope}: change in decades from A to B",
         ("layer", "kind", "", "share", "gain", "folded", "balanced", "smallest σ"),
         tuple(_row(layer) for layer in shown),
         frozenset(range(3, 8)),
-        f"{hidden} of {len(difference.layers)} layers not shown moved less{rest}"
+        f"{hidden} of {len(difference.layers)} layers not shown {'did not move' if every else 'moved less'}{rest}"
         if hidden
         else rest.removeprefix("; "),
     ).without_empty()

@@ -17,14 +17,16 @@ from normgauge.instrument.rules.worked import equal, number
 from normgauge.instrument.trace.step import Step
 
 rules = Family("norm_batch")
+CANCELLED = 1e-3  # of ε, at least, that a negative variance has to leave of it
 
 
 def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
     """The transfer of y_c = γ_c (x_c − mean_c)/√(var_c + ε) + β_c with fixed statistics: exact everywhere."""
     assert norm.stored is not None
     variance, gamma, eps = norm.stored[1].detach().double().cpu(), norm.gamma, norm.eps
-    if bool((variance < 0).any()):
-        return ctx.unknown((flow,), "a negative running variance")
+    least = -(1 - CANCELLED) * eps if norm.where == "inside" else 0.0  # nearer to −ε the sum is rounding
+    if not bool((variance >= least).all()):
+        return ctx.unknown((flow,), "a negative running variance, which ε does not outweigh")
     sigma = norm.below(variance)
     size = torch.ones_like(sigma) if gamma is None else gamma.detach().double().abs().cpu()
     scale = size / sigma
