@@ -18,7 +18,7 @@ RUNS = {
     "symmetries": ["symmetries", f"{NET}:build", "--batch", f"{NET}:batch", "--mode", "train"],
     "curvature": ["curvature", f"{NET}:build", "--loss", f"{NET}:loss", "--data", f"{NET}:data"],
     "ratios": ["ratios", f"{NET}:build", "--batch", f"{NET}:batch"],
-    "radius": ["radius", f"{NET}:build", "--batch", f"{NET}:batch"],
+    "radius": ["radius", f"{NET}:build", "--batch", f"{NET}:batch", "--effort", "quick"],
     "rules": ["rules"],
     "theory": ["theory", "--claim", "T.L1", "--seed", "1"],
     "claims": ["theory", "--list"],

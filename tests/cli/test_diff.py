@@ -62,7 +62,7 @@ def test_the_shares_of_two_chains_name_the_layer(diff):
     out = " ".join(out.split())  # lines of 80 columns wrap
     assert "Most of it comes from" in out and "layers.1.linear with layers.1.norm" in out
     assert "BatchNorm1d" in out and "LayerNorm" in out and "kind changed" in out
-    assert "the shares add up to the change of the bound" in out
+    assert "the shares add up to the change of the balanced bound" in out
     assert all(f"Layers, scope {scope}" in out for scope in ("point", "ball:0.1", "global"))
 
 

@@ -95,7 +95,7 @@ def test_bound_is_not_below_the_gauge(name: str, model: nn.Module, x: Tensor) ->
 @pytest.mark.slow
 def test_residual_network() -> None:
     torch.manual_seed(0)
-    model, x = cifar_resnet(20).eval(), torch.rand(2, 3, 32, 32)
+    model, x = cifar_resnet(20).eval(), torch.rand(2, 3, 12, 12)
     cap = ng.cap(model, x, log10=3.0)
     assert cap() <= 3.0
     assert ng.gauge(model, x, scope="global", search=False, effort="quick", balance=False).log10_folded <= 3.02

@@ -30,7 +30,7 @@ def test_a_gpu_measures_what_the_cpu_does(name):
     assert all(parameter.is_cuda for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", ["mlp", "convolutions", "encoder"])
+@pytest.mark.parametrize("name", ["mlp", "convolutions"])
 def test_the_comparison_of_devices_finds_nothing_on_one_and_sees_another_model(name):
     model, x = net(name)
     assert compared(model, x, torch.device("cpu")) == []

@@ -99,9 +99,16 @@ def test_the_tables():
     rows = {row[0]: row for row in layer_changes(difference).rows}
     assert rows["f.0"][3:5] == ("+0.90", "+0.90")
     assert rows["gone"][2:5] == ("removed", "-0.50", "0.50") and rows["new"][2:5] == ("added", "+0.25", "0.25")
-    assert layer_changes(difference).footer == "the shares add up to the change of the bound (+0.65)"
-    assert difference_totals([difference]).rows[0] == ("point", "upper", "1.50", "2.15", "+0.65", "proved, proved")
-    assert difference_totals([compare_readings(a, replace(b, log_lower=-math.inf))]).rows[3][1:5] == (
+    assert layer_changes(difference).footer == "the shares add up to the change of the balanced bound (+0.65)"
+    assert difference_totals([difference]).rows[0] == (
+        "point",
+        "upper",
+        "1.50",
+        "2.15",
+        "+0.65",
+        "proved, by balanced; proved, by balanced",
+    )
+    assert difference_totals([compare_readings(a, replace(b, log_lower=-math.inf))]).rows[4][1:5] == (
         "gap",
         "0.25",
         "inf",
@@ -143,6 +150,9 @@ def test_medians_are_told_beside_the_steepest_sample():
 
 
 def test_shares_are_those_of_the_balanced_bound():
-    a, b = reading(), reading(log_upper=reading().log_capacity - 1.0, method="jacobian")
-    told = layer_changes(compare_readings(a, b)).footer
-    assert "change of the balanced bound (+0.00)" in told
+    a, b = chain({"f.0": 1.0}), chain({"f.0": 1.9})
+    moved = compare_readings(a, replace(b, log_upper=a.log_upper + 0.1, log_balanced=b.log_upper, method="jacobian"))
+    assert "change of the balanced bound (+0.90)" in layer_changes(moved).footer
+    assert "Layer by layer (the balanced bound, +0.90 decades) the largest parts come from" in " ".join(
+        difference_verdict(moved)
+    )

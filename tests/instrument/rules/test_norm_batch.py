@@ -24,7 +24,12 @@ def test_stored_statistics_are_an_affine_map_of_each_channel(shape):
 
 
 def test_a_negative_variance_is_unknown():
-    assert "negative" in last(lambda x: F.batch_norm(x, MEAN, -VARIANCE, eps=9.0), weight(4, 3))[0].unknown
+    left = torch.full_like(VARIANCE, -0.9995e-3)
+    assert "negative" in last(lambda x: F.batch_norm(x, MEAN, left, eps=1e-3), weight(4, 3))[0].unknown
+
+
+def test_a_negative_variance_that_epsilon_outweighs_is_a_variance():
+    check(lambda x: F.batch_norm(x, MEAN, -VARIANCE, GAMMA, eps=9.0), weight(4, 3), exact=True, linear=True)
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (3, 3, 4)])
