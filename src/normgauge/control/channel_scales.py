@@ -85,6 +85,12 @@ class LiveNormalizer:
         """Whether in eval mode it divides by statistics that it keeps."""
         return isinstance(self.module, nn.modules.batchnorm._BatchNorm) and self.module.running_var is not None
 
+    @property
+    def batches(self) -> int:
+        """How many batches its running statistics have seen."""
+        tracked = getattr(self.module, "num_batches_tracked", None)
+        return 0 if tracked is None else int(tracked)
+
     def look(self, x: Tensor) -> None:
         """Keep the spread of what is about to be normalized, with its gradient."""
         form = self.form

@@ -28,8 +28,8 @@ SAME = 1e-12
 class MapGroup:
     """Linear maps of one shape and layout.
 
-    σ = ‖(D_out W D_in)v‖ with v fixed at the vector that power iteration has reached: a value from below, whose gradient
-    is that of the norm where v is the top singular vector.
+    σ = ‖(D_out W D_in)v‖ with v fixed at the vector that power iteration has reached: a value from below, whose
+    gradient is that of the norm where v is the top singular vector.
 
     Attributes:
         terms: the maps.
