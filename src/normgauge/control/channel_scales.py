@@ -35,8 +35,8 @@ class Variance(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
         """2(x − μ)/n: what the mean adds cancels."""
-        axes, centred = ctx.how
-        apart = _apart(*ctx.saved_tensors, axes, centred)
+        (x,), (axes, centred) = ctx.saved_tensors, ctx.how
+        apart = _apart(x, axes, centred)
         for axis in axes:
             slope = slope.unsqueeze(axis)
         return apart * (slope * (2 * slope.numel() / apart.numel())), None, None
