@@ -49,7 +49,7 @@ def run(name: str, is_bounded: bool, strength: float, seed: int) -> dict[str, An
     torch.manual_seed(seed)
     train, test = digits("train"), digits("test")
     model: Any = ng.bounded(Rows()) if is_bounded else Rows()
-    term = ng.penalty(model, train.inputs[:8], by="layer")
+    term = ng.penalty(model, train.inputs[:8], by="layer", every=1)
     training, draw = torch.optim.AdamW(model.parameters(), RATE), torch.Generator().manual_seed(seed)
     for step in range(STEPS):
         training.param_groups[0]["lr"] = RATE * 0.5 * (1 + math.cos(math.pi * step / STEPS))

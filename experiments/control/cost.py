@@ -59,7 +59,7 @@ def step_seconds(case: Case, every: int, turns: int) -> tuple[float, float]:
 def main() -> None:
     """Print one line a network."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, nargs="*", default=[1, 8])
+    parser.add_argument("--every", type=int, nargs="*", default=[1, 8, 16])
     parser.add_argument("--turns", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -38,10 +38,12 @@ def bound_and_margins(model: nn.Module, split: Split, effort: str = "quick") -> 
     }
 
 
-def certified(model: nn.Module, split: Split, images: int, attack_at: float, restarts: int = 2) -> dict[str, Any]:
+def certified(
+    model: nn.Module, split: Split, images: int, attack_at: float, restarts: int = 2, effort: str = "default"
+) -> dict[str, Any]:
     """Certified radii and attacks on the first images, on the CPU."""
     few = split.first(images)
-    radii = ng.radius(model.cpu().eval(), few.inputs, few.labels, restarts=restarts)
+    radii = ng.radius(model.cpu().eval(), few.inputs, few.labels, restarts=restarts, effort=effort)
     found = [sample.radius for sample in radii.samples]
     return {
         "median_radius": statistics.median(found),

@@ -1,6 +1,6 @@
 """Whether the budget of `ng.cap` is ever exceeded: ten thousand steps, held against singular values and the gauge.
 
-python -m experiments.control.violations [--steps 10000] [--out experiments/control/results/violations.json]
+python -m experiments.control.violations [--steps 10000] [--runs 0 1 2 3 4] [--out …/results/violations.json]
 """
 
 from __future__ import annotations
@@ -88,14 +88,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=Path("experiments/control/results/violations.json"))
+    parser.add_argument("--runs", type=int, nargs="*", default=list(range(len(RUNS))), help="which of them, now")
     given = parser.parse_args()
     torch.set_num_threads(1)
     data = digits("train")
-    rows = [run(*setting, given.steps // len(RUNS), data.inputs, data.labels) for setting in RUNS]
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(rows, indent=1) + "\n")
-    for row in rows:
-        print(json.dumps(row))
+    for index in given.runs:
+        row = run(*RUNS[index], given.steps // len(RUNS), data.inputs, data.labels)
+        rows = json.loads(given.out.read_text()) if given.out.exists() else [None] * len(RUNS)
+        rows[index] = row
+        given.out.write_text(json.dumps(rows, indent=1) + "\n")
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -131,3 +131,57 @@ def test_a_model_without_maps() -> None:
     for make in (lambda m, x: ng.penalty(m, x), lambda m, x: ng.cap(m, x, log10=1.0)):
         with pytest.raises(ng.NormgaugeError, match="no linear map"):
             make(nn.ReLU(), torch.randn(1, 2))
+
+
+class Apart(nn.Module):
+    """A normalizer along one axis between maps along the same or the other, all of one size."""
+
+    def __init__(self, before: nn.Module, behind: nn.Module) -> None:
+        super().__init__()
+        self.before, self.norm, self.behind = before, nn.BatchNorm1d(4), behind
+        with torch.no_grad():
+            self.norm.running_var.copy_(torch.tensor([1e-4, 1.0, 1.0, 1.0]))
+            self.before.weight[0] = 0.0  # were it the channel that is divided by so little, it would not matter
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.behind(self.norm(self.before(x)))
+
+
+@pytest.mark.parametrize("before", ["linear", "conv"])
+@pytest.mark.parametrize("behind", ["linear", "conv"])
+def test_a_normalizer_along_another_axis_than_the_map_before_it(before: str, behind: str) -> None:
+    torch.manual_seed(0)
+    made = {"linear": lambda: nn.Linear(4, 4), "conv": lambda: nn.Conv1d(4, 4, 1)}
+    model, x = Apart(made[before](), made[behind]()).double().eval(), torch.randn(2, 4, 4).double()
+    jacobian = torch.autograd.functional.jacobian(lambda z: model(z[None])[0], x[0]).reshape(16, 16)
+    assert float(torch.linalg.matrix_norm(jacobian, 2).log10()) <= ng.cap(model, x, log10=9.0)()
+    ng.penalty(model, x).close()
+
+
+def test_weights_and_gains_that_are_used_twice_keep_the_budget() -> None:
+    torch.manual_seed(0)
+    one, norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+    for parts in ((one, nn.ReLU(), one, norm, one), (nn.Linear(4, 4), norm, nn.ReLU(), nn.Linear(4, 4), norm)):
+        model, x = nn.Sequential(*parts).eval(), torch.randn(3, 4)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(2.0)
+        cap = ng.cap(model, x, log10=1.0)
+        assert 0.99 <= cap() <= 1.0 and cap.in_reach
+
+
+def test_clipping_waits_for_the_batches_that_statistics_have_seen() -> None:
+    def clipped(batches: int) -> float:
+        torch.manual_seed(0)
+        model, x = mlp((20, 24, 4), norm="batch"), torch.randn(64, 20)
+        cap = ng.cap(model.eval(), x[:4], log10=-3.0, clip=0.01)
+        model.train()
+        for _ in range(batches):
+            model(x)
+        top, weight = [], model.layers[0].linear.weight
+        for _ in range(2):
+            top.append(float(torch.linalg.matrix_norm(weight.detach(), 2)))
+            cap()
+        return math.log10(top[0] / top[1])
+
+    assert clipped(8) > 4 * clipped(1) > 0

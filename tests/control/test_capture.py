@@ -44,7 +44,7 @@ def nets() -> dict[str, tuple[nn.Module, Tensor]]:
 @pytest.mark.parametrize("by", ["total", "layer"])
 def test_step_can_be_captured(name: str, by: str) -> None:
     model, x = nets()[name]
-    penalty = ng.penalty(model, x, by=by, target=-1.0)
+    penalty = ng.penalty(model, x, by=by, target=-1.0, every=1)
     model(x)
     penalty().backward()  # the first call finds the vectors
     before = [group._v.data_ptr() for group in penalty._capacity.groups]

@@ -90,7 +90,7 @@ def test_frozen_weights_stay_and_are_named() -> None:
 
 def test_parametrized_weights_are_penalized_and_named_by_cap() -> None:
     model, x = chain(parametrizations.weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3)), torch.randn(4, 6)
-    penalty = ng.penalty(model, x)
+    penalty = ng.penalty(model, x, every=1)
     penalty().backward()
     gains = model[0].parametrizations.weight.original0
     assert gains.grad is not None and float(gains.grad.abs().max()) > 0 and penalty.uncontrolled == ()

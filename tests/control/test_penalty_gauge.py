@@ -35,7 +35,7 @@ def batch_net() -> nn.Module:
 
 def worked(model: nn.Module, x: Tensor, train: bool = False) -> tuple[float, dict[str, Tensor]]:
     """Value and gradients after the vectors have settled."""
-    penalty = ng.penalty(model, x)
+    penalty = ng.penalty(model, x, every=1)
     with torch.no_grad():
         for _ in range(300):
             penalty()
@@ -136,7 +136,7 @@ def test_scale_of_queries_against_keys() -> None:
     tokens = torch.randint(0, 20, (2, 8), generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     model = gpt(vocab=20, width=16, depth=1, heads=2, context=8).double().eval()
-    penalty = ng.penalty(model, tokens)
+    penalty = ng.penalty(model, tokens, every=1)
     with torch.no_grad():
         for _ in range(300):
             penalty()
@@ -163,7 +163,7 @@ def test_scale_that_a_normalizer_undoes_is_not_rewarded(norm: str, x: Tensor) ->
 def test_gradient_is_that_of_the_value(norm: str | None, x: Tensor) -> None:
     model = settled(mlp((12, 16, 16, 5), norm=norm, groups=4), x)
     _, grads = worked(model, x)
-    penalty = ng.penalty(model, x)
+    penalty = ng.penalty(model, x, every=1)
 
     def value(turns: int = 80) -> float:
         with torch.no_grad():

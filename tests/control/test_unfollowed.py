@@ -127,3 +127,55 @@ def test_a_weight_that_is_no_number_proves_nothing() -> None:
     with torch.no_grad():
         model[0].weight[0, 0] = math.nan
     assert cap() == math.inf and not cap.in_reach
+
+
+def scales(size: float) -> nn.Parameter:
+    return nn.Parameter(torch.full((4,), size))
+
+
+HIDDEN: dict[str, Callable[[], nn.Module]] = {  # gains that are the same at the weights traced and farther from 0
+    "clamped above": lambda: Two(lambda s, x: s.b(s.a(x) * (101 - 100 * s.g.clamp(0, 1))), g=scales(2.0)),
+    "one side": lambda: Two(lambda s, x: s.b(s.a(x) * (1 + 100 * torch.relu(-s.g))), g=scales(0.01)),
+    "a sign": lambda: Two(lambda s, x: s.b(s.a(x) * (2 - s.g.sign()) ** 6), g=scales(2.0)),
+    "detached": lambda: Two(lambda s, x: s.b(s.a(x) * s.g.detach().clamp(max=1)), g=scales(1.0)),
+    "divided": lambda: Two(lambda s, x: s.b(s.a(x) * (1 / s.g).clamp(min=1)), g=scales(1.0)),
+    "a branch": lambda: Two(lambda s, x: s.b(s.a(x)) if s.g.sum() > 0 else 100 * s.b(s.a(x)), g=scales(1.0)),
+    "another map": lambda: Two(lambda s, x: s.b(s.a(x)) if s.g.sum() > 0 else s.a(s.b(x)), g=scales(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_gains_that_show_on_the_other_side_of_zero_or_near_it(name: str) -> None:
+    torch.manual_seed(0)
+    cap = ng.cap(HIDDEN[name](), torch.randn(6, 4), log10=1.0)
+    assert cap() == math.inf and cap.unfollowed
+
+
+class Held(nn.Module):
+    """Two maps and a gain that is no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.plain, self.listed = nn.Linear(4, 4), nn.Linear(4, 4), torch.ones(4), [1.0, {"x": 1.0}]
+        self.register_buffer("buffer", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.a(x) * self.buffer * self.plain * self.listed[0] * self.listed[1]["x"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.buffer.data.mul_(50),
+        lambda m: m.plain.mul_(50),
+        lambda m: setattr(m, "plain", torch.full((4,), 50.0)),
+        lambda m: m.listed.__setitem__(0, 50.0),
+        lambda m: m.listed[1].update(x=50.0),
+    ],
+)
+def test_gains_that_are_no_parameters(change: Callable[[Held], object]) -> None:
+    model = Held()
+    cap = ng.cap(model, torch.randn(6, 4), log10=1.0)
+    assert cap() <= 1.0 and cap() <= 1.0
+    change(model)
+    assert cap() == math.inf and "changed since it was traced" in str(cap)

@@ -54,7 +54,8 @@ def test_the_search_is_the_same_for_every_way() -> None:
     rows = [row("none", lr, 0.9, 0.1) for lr in blind.RATES]
     rows += [row("penalty", s, 0.9 - 0.1 * (s > 1), s) for s in blind.STRENGTHS]
     search = blind.Search(rows)
-    assert list(search.settings("penalty"))[4:] == pytest.approx([0.1**0.5, 10**0.5])
+    assert [setting for setting, _ in search.settings("penalty")][4:] == pytest.approx([0.1**0.5, 10**0.5])
+    assert len(list(search.settings("cap"))) == 6 and {lr for _, lr in search.settings("cap")} == {1e-4, 1e-5}
     assert search.best("penalty")["setting"] == 1.0
     first = next(search.jobs())
     assert first[:2] == ("tune", "none") and first[2] not in blind.RATES
@@ -64,6 +65,7 @@ def test_committed_search_used_its_settings_once_each() -> None:
     rows = found("blind.json")
     search = blind.Search(rows)
     for method in blind.WAYS:
-        tuned = [r["setting"] for r in search.of(method)]
+        tuned = [(r["setting"], r["lr"]) for r in search.of(method)]
         assert len(tuned) == 6 and tuned == list(search.settings(method))
-        assert {r["setting"] for r in search.of(method, "seeds")} <= {search.best(method)["setting"]}
+        best = search.best(method)
+        assert {(r["setting"], r["lr"]) for r in search.of(method, "seeds")} <= {(best["setting"], best["lr"])}

@@ -102,7 +102,9 @@ class Capacity:
         for group, weight, own in zip(self.groups, weights, scales, strict=True):
             if not paired & {id(term) for term in group.terms}:
                 continue
-            for term, square, (out, inner) in zip(group.terms, channel_squares(weight).unbind(), own, strict=True):
+            found = channel_squares(weight)
+            each = (found.squeeze(0),) if len(found) == 1 else found.unbind()  # whose gradient would be a copy
+            for term, square, (out, inner) in zip(group.terms, each, own, strict=True):
                 squares[id(term)] = Pairs(square, out.square(), inner.square())
         sizes, shares = self._sizes(squares), self._shares(squares)
         for term in self.plan.maps:

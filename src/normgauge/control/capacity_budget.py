@@ -25,8 +25,8 @@ SPARE = 1e-5
 """Of a natural log: how far below the budget the projection aims, for the rounding of the weights it writes."""
 
 CLIP = 0.02
-"""Decades that one call clips of a map whose running statistics follow it by a tenth a step. With all of it at once a
-BatchNorm MLP on digits falls to 30 % at a constant rate of 0.01 (AdamW); 0.01 keeps 99 %, 0.04 keeps 95 %."""
+"""Decades that are clipped, for each batch, of a map whose running statistics follow it by a tenth a batch. With all of
+it at once a BatchNorm MLP on digits falls to 30 % at a constant rate of 0.01 (AdamW); 0.01 keeps 99 %, 0.04 95 %."""
 
 ROUNDS = 8
 HALVINGS = 50
@@ -37,7 +37,8 @@ class Cap:
 
     Attributes:
         budget: log10 of what it holds the folded bound under.
-        clip: decades that one call clips at most of a map between running statistics.
+        clip: decades a batch, of those that the running statistics behind a map have seen since the last call, that
+            are clipped at most of it.
         log10: the proved folded bound when it was last called, after the projection; infinite where steps are not
             followed, and before the first call.
         controlled: the same without the steps that are not followed: what the budget is held against.
@@ -56,6 +57,7 @@ class Cap:
         self.uncontrolled = (*plan.uncontrolled, *computed)
         self.unfollowed = self._unfollowed
         self.log10, self.controlled, self.calls, self.in_reach = math.inf, math.inf, 0, True
+        self._batches = {norm.name: norm.batches for norm in plan.normalizers}
         self.taken: dict[str, float] = {}
         self.last: dict[str, float] = {}
 
@@ -81,6 +83,7 @@ class Cap:
         known = all(one < math.inf for one in logs)  # False for nan too
         self.controlled = self._total(logs) / DECADE if known else math.inf
         self.in_reach = self.in_reach and self.controlled <= self.budget
+        self._batches = {norm.name: norm.batches for norm in self.plan.normalizers}
         self.unfollowed = (*self._unfollowed, *self._likeness.changes())
         self.log10 = math.inf if self.unfollowed else self.controlled
         return self.log10
@@ -115,7 +118,7 @@ class Cap:
         """Bring every layer down to one level, the highest at which the bound keeps the budget.
 
         Singular values above it are clipped first: a normalizer would give a scale back, a clipped value comes back
-        more slowly. Of a layer whose statistics are kept only ``clip`` goes at a time, since they must follow. What is
+        more slowly. Of a layer whose statistics are kept only ``clip`` goes a batch, since they must follow. What is
         left over is scaled, where no normalizer divides it away again: a layer to its level, or, where that was not
         enough, all of them alike.
         """
@@ -137,9 +140,12 @@ class Cap:
         self._take(lasting, {index: max(0.0, left[index] - level) for index in over if index in lasting})
 
     def _gently(self, term: MapTerm | ScaleTerm, log: float, level: float) -> float:
-        """The level that a layer is clipped to in one call."""
-        kept = isinstance(term, MapTerm) and term.behind is not None
-        return max(level, log - self.clip * DECADE) if kept else level
+        """The level that a layer is clipped to in one call: its statistics follow from batch to batch."""
+        behind = term.behind if isinstance(term, MapTerm) else None
+        if behind is None:
+            return level
+        batches = max(1, behind.batches - self._batches[behind.name])
+        return max(level, log - self.clip * batches * DECADE)
 
     def _reaches(self, logs: list[float], chosen: list[int]) -> bool:
         """Whether the budget can be kept by making these layers smaller, however much."""
@@ -147,13 +153,12 @@ class Cap:
         return self._total(_less(logs, self.norms.moved(terms))) <= self.budget * DECADE
 
     def _take(self, free: dict[int, MapTerm | ScaleTerm], shares: dict[int, float]) -> None:
-        """Scale layers down, each by its share of a natural log; a weight that is used twice, once."""
-        most: dict[Any, tuple[float, MapTerm | ScaleTerm]] = {}
+        """Scale layers down, each by its share of a natural log; a tensor that is used twice, once."""
+        most: dict[object, tuple[float, MapTerm | ScaleTerm]] = {}
         for index, share in shares.items():
             term = free[index]
-            key = term.weight.key if isinstance(term, MapTerm) else id(term.norm.module)
-            if key not in most or most[key][0] < share:
-                most[key] = share, term
+            if term.lever not in most or most[term.lever][0] < share:
+                most[term.lever] = share, term
         for share, term in most.values():
             if share <= 0.0:
                 continue
@@ -227,8 +232,8 @@ def cap(model: nn.Module, batch: Any, *, log10: float, clip: float = CLIP, rules
         model: traced, and a copy of it with other weights; modules, settings and hooks must stay as they are.
         batch: what it is traced with.
         log10: the budget in decades.
-        clip: decades that one call clips at most of a map with running statistics behind it; the rest is scaled, where
-            no normalizer gives it back. More of it makes smaller layers, and large steps unsafe.
+        clip: decades a batch that are clipped at most of a map with running statistics behind it; the rest is scaled,
+            where no normalizer gives it back. More of it makes smaller layers, and large steps unsafe.
         rules: a registry with rules of your own.
 
     Raises:

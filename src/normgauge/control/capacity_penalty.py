@@ -20,6 +20,10 @@ from normgauge.instrument.session import Options, opened
 DECADE = math.log(10)
 WAYS = ("total", "layer")
 
+EVERY = 8
+"""Calls of which one is worked out, for 2 to 10 % of a step on a CPU. On digits 8 keeps nine tenths of the decades that 1
+takes at the same weight and accuracy, 16 keeps eight."""
+
 
 class Penalty:
     """A differentiable capacity: call it after the forward pass and add what it returns to the loss.
@@ -88,7 +92,7 @@ def penalty(
     *,
     target: float | None = None,
     by: str = "total",
-    every: int = 1,
+    every: int = EVERY,
     rules: Registry | None = None,
 ) -> Penalty:
     """Make a gauge-invariant penalty on a model's capacity: ``loss = loss + weight * penalty()``.
@@ -104,7 +108,8 @@ def penalty(
         batch: what it is traced with.
         target: decades down to which the capacity is pushed; with ``by="layer"`` those of each layer (0 without).
         by: ``total`` for the whole bound, ``layer`` for the sum over layers of what each has above the target.
-        every: work it out on one call in so many, with so many times the weight.
+        every: work it out on one call in so many, with so many times the weight; 1 takes a little more of the capacity
+            and costs a CPU 15 to 90 % of a step.
         rules: a registry with rules of your own.
 
     Raises:

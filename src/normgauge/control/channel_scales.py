@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,34 @@ NORMALIZERS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.Gro
 ENOUGH = 4096
 """Entries of a channel through whose variance a gradient goes, of a batch's first samples. The value comes from the
 running variance, and W → tW scales any part of a batch alike: the rest would cost time and tell nothing."""
+
+
+class Variance(torch.autograd.Function):
+    """The variance along axes, about the mean or about 0: what `Tensor.var` gives, in a third of its time on a CPU."""
+
+    @staticmethod
+    def forward(x: Tensor, axes: tuple[int, ...], centred: bool) -> Tensor:
+        """Of every group of entries."""
+        return _apart(x, axes, centred).square().mean(axes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the values; their distances from the mean are cheap."""
+        ctx.save_for_backward(inputs[0])
+        ctx.how = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        """2(x − μ)/n: what the mean adds cancels."""
+        (x,), (axes, centred) = ctx.saved_tensors, ctx.how
+        apart = _apart(x, axes, centred)
+        for axis in axes:
+            slope = slope.unsqueeze(axis)
+        return apart * (slope * (2 * slope.numel() / apart.numel())), None, None
+
+
+def _apart(x: Tensor, axes: tuple[int, ...], centred: bool) -> Tensor:
+    return x - x.mean(axes, keepdim=True) if centred else x
 
 
 class LiveNormalizer:
@@ -56,6 +85,12 @@ class LiveNormalizer:
         """Whether in eval mode it divides by statistics that it keeps."""
         return isinstance(self.module, nn.modules.batchnorm._BatchNorm) and self.module.running_var is not None
 
+    @property
+    def batches(self) -> int:
+        """How many batches its running statistics have seen."""
+        tracked = getattr(self.module, "num_batches_tracked", None)
+        return 0 if tracked is None else int(tracked)
+
     def look(self, x: Tensor) -> None:
         """Keep the spread of what is about to be normalized, with its gradient."""
         form = self.form
@@ -63,11 +98,11 @@ class LiveNormalizer:
             if self.module.training and torch.is_grad_enabled():
                 x = x[: -(-ENOUGH // math.prod(x.shape[2:]))]
                 x = x if x.dtype == torch.float64 else x.float()
-                variance = x.var([0, *range(2, x.ndim)], correction=0)
+                variance = Variance.apply(x, (0, *range(2, x.ndim)), True)
                 self.seen = (variance + form.eps).log() / 2
             return
         x = x if x.dtype == torch.float64 else x.float()
-        self.seen = -form.below(form.variance(x)).log().mean()
+        self.seen = -form.below(Variance.apply(form.grouped(x), (2,), form.centred)).log().mean()
 
     def scale(self) -> Tensor | None:
         """Return |γ|/√(running variance + ε) a channel, or |γ| where values are divided by their own spread.

@@ -23,8 +23,8 @@ ROUNDS, TURNS = 3, 3
 
 def scale_map(term: MapTerm, factor: float) -> None:
     """Multiply what a layer puts out: the gains and shifts of the normalizer behind it, or its own weight and bias."""
-    if term.behind is not None and (term.behind.free or not term.weight.free):
-        scale_norm(term.behind, factor)
+    if term.scaling is not None:
+        scale_norm(term.scaling, factor)
         return
     bias = term.weight.bias
     for tensor in (term.weight(), *(() if bias is None else (bias,))):

@@ -32,22 +32,16 @@ class FoldedNorms:
     def moved(self, shares: dict[int, float]) -> list[float]:
         """Return how far each term's log goes down when those in ``shares`` give so much, by the id of the term.
 
-        A weight that is used twice gives the most that it is asked for, and rows move with the map that makes them.
+        A tensor that is used twice gives the most that it is asked for; terms move with every tensor they are made of.
         """
-        keys: dict[object, float] = {}
+        given: dict[object, float] = {}
         for term in self.plan.terms:
             if id(term) in shares and isinstance(term, MapTerm | ScaleTerm):
-                key = term.weight.key if isinstance(term, MapTerm) else id(term.norm)
-                keys[key] = max(keys.get(key, 0.0), shares[id(term)])
-
-        def down(term: object) -> float:
-            if isinstance(term, RowTerm):
-                return keys.get(term.map.weight.key, 0.0) + keys.get(id(term.norm), 0.0)
-            if isinstance(term, MapTerm):
-                return keys.get(term.weight.key, 0.0)
-            return keys.get(id(term.norm), 0.0) if isinstance(term, ScaleTerm) else 0.0
-
-        return [down(term) for term in self.plan.terms]
+                given[term.lever] = max(given.get(term.lever, 0.0), shares[id(term)])
+        return [
+            0.0 if isinstance(term, SpreadTerm) else sum(given.get(lever, 0.0) for lever in term.levers)
+            for term in self.plan.terms
+        ]
 
     def whole(self, group: MapGroup) -> tuple[Tensor, Tensor]:
         """Return D_out W D_in of a group's maps, (maps, …), and D_out 1 D_in, in float64."""

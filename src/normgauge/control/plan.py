@@ -40,12 +40,39 @@ class MapTerm:
     next: MapTerm | None = None
     renormed: bool = False
 
+    @property
+    def scaling(self) -> LiveNormalizer | None:
+        """The normalizer whose gains are multiplied to scale what the map puts out; None where its own weight is."""
+        behind = self.behind
+        return behind if behind is not None and (behind.free or not self.weight.free) else None
+
+    @property
+    def lever(self) -> object:
+        """The tensors that are multiplied to scale it: two terms with one lever move together."""
+        return self.weight.key if self.scaling is None else id(self.scaling.module)
+
+    @property
+    def levers(self) -> set[object]:
+        """Everything that it moves with."""
+        beside = [*self.before, *(() if self.behind is None else (self.behind,))]
+        return {self.weight.key, *(id(norm.module) for norm in beside)}
+
 
 @dataclass(eq=False, slots=True)
 class ScaleTerm:
     """log max of a normalizer's channel scales, where no linear map takes them up."""
 
     norm: LiveNormalizer
+
+    @property
+    def lever(self) -> object:
+        """The gains."""
+        return id(self.norm.module)
+
+    @property
+    def levers(self) -> set[object]:
+        """Everything that it moves with."""
+        return {self.lever}
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +89,11 @@ class RowTerm:
 
     map: MapTerm
     norm: LiveNormalizer | None = None
+
+    @property
+    def levers(self) -> set[object]:
+        """Everything that it moves with."""
+        return {self.map.weight.key, *(() if self.norm is None else (id(self.norm.module),))}
 
 
 Term = MapTerm | ScaleTerm | SpreadTerm | RowTerm
@@ -118,6 +150,12 @@ class Plan:
             norms = [term.behind, *term.before] if isinstance(term, MapTerm) else [term.norm]
             found |= {id(norm): norm for norm in norms if norm is not None}
         return list(found.values())
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Which chains it has, and of which terms: the same for two plans that differ in numbers alone."""
+        joins = [(join.value, join.disjoint, [(arm.source, arm.terms) for arm in join.arms]) for join in self.joins]
+        return joins, [type(term).__name__ for term in self.terms], set(self.constants)
 
     def arms(self) -> list[Arm]:
         """All chains, in the order of the joins."""

@@ -130,7 +130,7 @@ class _Planner:
         alone = first is not None and reading_steps(self.trace, first.outputs[0]) == [step]
         feeding = self.maps[first.index] if first is not None and alone else None
         axis = self._axis(step, norm)
-        if norm.stored and feeding is not None:
+        if norm.stored and feeding is not None and axis == _channels(feeding, value):
             feeding.behind = norm
         elif norm.scale() is not None:
             if axis is not None and value.index not in self.carried and self._absorbed(out, axis):
@@ -189,9 +189,7 @@ class _Planner:
             return False
         for step in readers:
             if step.index in self.maps:
-                ndim = value.tensor.ndim
-                spec = self.maps[step.index].spec
-                if axis != (ndim - 1 if spec is None else ndim - 1 - spec.axes):
+                if axis != _channels(self.maps[step.index], value):
                     return False
             elif not (self._passes(step, step.outputs[0], axis) and self._absorbed(step.outputs[0], axis)):
                 return False
@@ -270,8 +268,7 @@ class _Planner:
             if step.index not in self.maps:
                 continue
             term, out = self.maps[step.index], step.outputs[0]
-            ndim = out.tensor.ndim
-            readers = self._map_readers(out, ndim - 1 if term.spec is None else ndim - 1 - term.spec.axes)
+            readers = self._map_readers(out, _channels(term, out))
             if readers and all(reader.behind is not None for reader in readers if reader is not None):
                 term.renormed = None not in readers
             if len(readers) == 1 and readers[0] is not None and _plain(term) and _plain(readers[0]):
@@ -283,8 +280,8 @@ class _Planner:
         for step in reading_steps(self.trace, value):
             form = self.parts.transfers[step.outputs[0].index].gains[0].form
             if step.index in self.maps:
-                spec, ndim = self.maps[step.index].spec, value.tensor.ndim
-                found.append(self.maps[step.index] if axis == ndim - 1 - (spec.axes if spec else 0) else None)
+                reader = self.maps[step.index]
+                found.append(reader if axis == _channels(reader, value) else None)
             elif self._passes(step, step.outputs[0], axis) or (isinstance(form, Diagonal) and self._folded(step)):
                 found += self._map_readers(step.outputs[0], axis)
             else:
@@ -294,6 +291,11 @@ class _Planner:
     def _folded(self, step: Step) -> bool:
         norm = self.norms.get(step.path)
         return norm is not None and any(m.behind is norm for m in self.maps.values())
+
+
+def _channels(term: MapTerm, value: Value) -> int:
+    """The axis of a map's input or output along which it mixes."""
+    return value.tensor.ndim - 1 - (0 if term.spec is None else term.spec.axes)
 
 
 def _plain(term: MapTerm) -> bool:

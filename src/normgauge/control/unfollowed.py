@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from normgauge.control.plan import Plan
 from normgauge.control.planning import make_plan
@@ -34,11 +34,13 @@ def unfollowed_steps(plan: Plan, model: nn.Module, batch: Any, rules: Registry |
     """
     endless = [name for (name, _), log in plan.constants.items() if log == math.inf]
     found = [f"{name}: it has no finite bound, and is left out" for name in dict.fromkeys(endless)]
-    try:
-        other = global_plan(shaken_copy(model), batch, rules)
-    except (NormgaugeError, RuntimeError, TypeError, ValueError) as error:
-        return [*found, f"the model could not be measured with other weights ({type(error).__name__})"]
-    return [*found, *dict.fromkeys(_stale(plan, other))]
+    for shake in SHAKES:
+        try:
+            other = global_plan(shaken_copy(model, shake), batch, rules)
+        except (NormgaugeError, RuntimeError, TypeError, ValueError) as error:
+            return [*found, f"the model could not be measured with other weights ({type(error).__name__})"]
+        found += _stale(plan, other)
+    return list(dict.fromkeys(found))
 
 
 def _stale(plan: Plan, other: Plan) -> Iterator[str]:
@@ -46,29 +48,48 @@ def _stale(plan: Plan, other: Plan) -> Iterator[str]:
         again = other.constants.get((name, place), math.nan)
         if log != math.inf and not math.isclose(log, again, rel_tol=HOUSE, abs_tol=HOUSE) and log != again:
             yield f"{name}: its gain depends on parameters, and counts as when the model was traced"
+    if plan.shape != other.shape:
+        yield "which steps the model takes depends on its parameters"
     for name, where in plan.places.items():
         if other.places.get(name) != where:
             yield f"{name.split(' ', 1)[1]}: its weight is made of several tensors, of which one is followed"
 
 
-@torch.no_grad()
-def shaken_copy(model: nn.Module) -> nn.Module:
-    """A copy in which no parameter has the values it had: matrices differ by a little, so that deep models still run.
+def _away(parameter: Tensor, noise: Tensor) -> Tensor:
+    """Farther from 0, vectors so far that a gain such as max(1, slope) shows; matrices by a little: deep models run."""
+    size = 0.5 * parameter.abs() + 0.1 * noise if parameter.ndim > 1 else 5 + noise
+    return parameter + torch.where(parameter < 0, -size, size)
 
-    Slopes and scales become so large that a gain such as max(1, slope) shows them.
-    """
+
+def _across(parameter: Tensor, noise: Tensor) -> Tensor:
+    """As far on the other side of 0: of relu(−scale), sign(scale) or a branch one side shows nothing."""
+    return -_away(parameter, noise)
+
+
+def _near(parameter: Tensor, noise: Tensor) -> Tensor:
+    """Nearly 0: what divides by a scale, and stops where it is large, shows."""
+    return parameter * (0.5 + 0.1 * noise if parameter.ndim > 1 else 0.01 * (1 + noise))
+
+
+SHAKES = (_away, _across, _near)
+
+
+@torch.no_grad()
+def shaken_copy(model: nn.Module, shake: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
+    """A copy in which no parameter has the values it had."""
     twin = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(0)
     for parameter in twin.parameters():
         if parameter.is_floating_point():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
-            size = 0.5 * parameter.abs() + 0.1 * noise.abs() if parameter.ndim > 1 else 5 + noise.abs()
-            parameter.add_(torch.where(parameter < 0, -size, size))
+            parameter.copy_(shake(parameter, noise.abs()))
     return twin
 
 
 class Likeness:
     """Whether a model is still the one that was traced: its modules, their settings and hooks, tensors not followed.
+
+    What a model reads from outside itself (a global, the closure of a function) is not seen.
 
     Attributes:
         model: which.
@@ -78,13 +99,15 @@ class Likeness:
         self.model = model
         self._followed = {id(norm.module) for norm in plan.normalizers}
         self._seen = self._look()
+        self._tensors = {key: tensor.detach().clone() for key, tensor in self._held().items()}
 
     def changes(self) -> list[str]:
         """What has changed since, in words."""
-        now = self._look()
-        if now == self._seen:
-            return []
-        names = [name for name in dict.fromkeys((*self._seen, *now)) if self._seen.get(name) != now.get(name)]
+        now, held = self._look(), self._held()
+        names = {name: None for name in (*self._seen, *now) if self._seen.get(name) != now.get(name)}
+        for key in dict.fromkeys((*self._tensors, *held)):
+            if key not in held or key not in self._tensors or not _equal(self._tensors[key], held[key]):
+                names[key[0]] = None
         return [f"{name or 'the model'}: it has changed since it was traced; make the cap anew" for name in names]
 
     def _look(self) -> dict[str, tuple[object, ...]]:
@@ -92,12 +115,31 @@ class Likeness:
 
     def _facts(self, module: nn.Module) -> tuple[object, ...]:
         own = vars(module)
-        settings = tuple(
-            (key, value)
-            for key, value in own.items()
-            if isinstance(value, bool | int | float | str) and key != "training" and not key.startswith("_")
-        )
+        settings = tuple((key, _setting(own[key])) for key in own if key != "training" and not key.startswith("_"))
         given = (*own["_forward_hooks"].values(), *own["_forward_pre_hooks"].values())
         hooks = tuple(id(hook) for hook in given if not str(hook.__module__).startswith("normgauge."))
-        buffers = () if id(module) in self._followed else tuple((id(b), b._version) for b in module.buffers(False))
-        return id(module), id(own.get("forward")), settings, hooks, buffers
+        return id(module), id(own.get("forward")), settings, hooks
+
+    def _held(self) -> dict[tuple[str, str], Tensor]:
+        """The tensors that no term follows: buffers, and attributes that are tensors, by module and name."""
+        found: dict[tuple[str, str], Tensor] = {}
+        for name, module in self.model.named_modules():
+            if id(module) not in self._followed:
+                own = {**vars(module), **module._buffers}
+                found |= {(name, key): tensor for key, tensor in own.items() if isinstance(tensor, Tensor)}
+        return found
+
+
+def _setting(value: object) -> object:
+    """A setting as something that can be compared later: numbers and words, also in lists and tables."""
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, list | tuple | set):
+        return tuple(map(_setting, value))
+    if isinstance(value, Mapping):
+        return tuple((str(key), _setting(item)) for key, item in value.items())
+    return id(value)
+
+
+def _equal(before: Tensor, now: Tensor) -> bool:
+    return before.dtype == now.dtype and before.device == now.device and torch.equal(before, now.detach())

@@ -18,6 +18,9 @@ Scales = tuple[Tensor, Tensor]
 START = 60
 """Turns of the vectors before the first value; then they follow the weights, one turn a call."""
 
+STACKED = 2**15
+"""Entries up to which weights are stacked on a CPU: for larger ones the copy costs more than the calls it saves."""
+
 SAME = 1e-12
 """Of the largest square: what a channel that is switched off counts for when two maps are balanced."""
 
@@ -25,8 +28,8 @@ SAME = 1e-12
 class MapGroup:
     """Linear maps of one shape and layout.
 
-    σ = uᵀ(D_out W D_in)v with u, v fixed at the vectors that power iteration has reached: a value from below, whose
-    gradient is that of the norm where u and v are the top singular vectors.
+    σ = ‖(D_out W D_in)v‖ with v fixed at the vector that power iteration has reached: a value from below, whose
+    gradient is that of the norm where v is the top singular vector.
 
     Attributes:
         terms: the maps.
@@ -59,8 +62,7 @@ class MapGroup:
             for _ in range(turns if self._v is not None else START):
                 v = _unit(self._adjoint(fixed, _unit(self._apply(fixed, v, still)), still))
             self._v = v if self._v is None else self._v.copy_(v)  # in place: a captured graph goes on from it
-            u = _unit(self._apply(fixed, v, still))
-        return (u * self._apply(weights, v, scales)).flatten(1).sum(1)
+        return torch.linalg.vector_norm(self._apply(weights, v, scales).flatten(1), dim=1)
 
     def _start(self, weights: Tensor) -> Tensor:
         """A fixed random vector for each map; the global generator is not asked."""
@@ -108,7 +110,7 @@ def grouped_maps(terms: Sequence[MapTerm]) -> list[MapGroup]:
     groups: dict[Any, list[MapTerm]] = {}
     for term in terms:
         weight = term.weight()
-        alone = id(term) if weight.device.type == "cpu" else 0  # where a launch costs nothing, stacking would
+        alone = id(term) if weight.device.type == "cpu" and weight.numel() > STACKED else 0
         key = (weight.shape, term.spec, term.centred, weight.dtype, weight.device, alone)
         groups.setdefault(key, []).append(term)
     return [MapGroup(members) for members in groups.values()]

@@ -33,7 +33,7 @@ SMALL = 8192  # entries up to which weights that no enclosure follows are measur
 # Numbers that go into a line as they were fetched
 PLAIN: tuple[Column, ...] = (
     "norm_lower", "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
-    "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max",
+    "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "capped",
 )  # fmt: skip
 
 # Where the samples of the input, the output and the target that are not finite are written down

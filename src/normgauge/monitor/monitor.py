@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge.core import store
 from normgauge.core.answers import answered
 from normgauge.core.errors import InputError
+from normgauge.monitor.capped import Budget, CapWatch
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.facts import facts_of
 from normgauge.monitor.instruments import Instruments
@@ -67,6 +68,7 @@ class Monitor:
         sinks: called with each record after it is written, the header first; what they raise is said once.
         distributed: whether all processes of torch.distributed train this model together, and one file is written; by
             default where it is wrapped in DistributedDataParallel or sharded by FSDP2.
+        cap: the ``normgauge.cap`` of this training: lines then hold what it takes, and notes name the layers at it.
         note: anything to keep in the header, such as the settings of the run.
 
     Raises:
@@ -90,6 +92,7 @@ class Monitor:
         on_alarm: Callable[[Alarm], None] | None = None,
         sinks: Sequence[Sink] = (),
         distributed: bool | None = None,
+        cap: Budget | None = None,
         note: Mapping[str, Any] | None = None,
     ) -> None:
         _check(model, budget, every, readings, batch)
@@ -98,6 +101,7 @@ class Monitor:
         self._team = Team(model, distributed)
         if self._team.sharded and readings is not None:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
+        self._capped = CapWatch(cap)
         self._failures = 0
         self._pending: list[Pending] = []
         self._losses: dict[int, Tensor | float] = {}
@@ -287,6 +291,9 @@ class Monitor:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
         sheet = self._instruments.read(self._schedule.turns)
+        self._capped.put(sheet, self._instruments.layers)
+        for sentence, key in self._capped.sentences():
+            self._note(sentence, key)
         if self._instruments.left_out:
             self._note(self._instruments.left_out, "heads")
         for name, sentence in self._unreadable.items():

@@ -21,7 +21,7 @@ Column = Literal[
     # the columns of a line, which COLUMNS describes
     "norm_lower", "norm_upper", "proof_age", "frobenius", "gradient", "scale_free_gradient", "radial", "update",
     "effective_lr", "sigma_min", "sigma_rms", "sigma_max", "gamma_max", "folded", "spectral_update", "input_rms",
-    "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "adapter",
+    "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "adapter", "capped",
     # what these are made of: for weights, for normalizers, for normalizers of several processes
     "dot", "sampled_gradient", "bias_gradient", "step_norm", "sampled_norm",
     "inverse_max", "inverse_min", "square", "gain", "mean_square",
@@ -64,6 +64,7 @@ COLUMNS: Mapping[Column, tuple[str, str]] = {
     "logit_max": ("observed", "largest attention logit of the first sample, masked ones too"),
     "row_max": ("observed", "longest row of an embedding, and of the last matrix behind one"),
     "adapter": ("estimated", "norm of a correction of low rank, BA with its scale, over the norm of the weight"),
+    "capped": ("observed", "decades that the budget of `cap` has taken from the layer up to this step"),
 }
 
 # Columns of every line, and those that a line has where one of their numbers is known
