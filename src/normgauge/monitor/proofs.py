@@ -26,7 +26,7 @@ from normgauge.monitor.maps import ConvMaps, Maps
 CHANCE = 1e-6  # that any upper end of a run is too small, at most
 SLOT = 25  # steps
 
-STARTS = 6  # with six, products with a few rows at a time are cheapest in all
+STARTS = 8  # with eight, products with a few rows at a time are cheapest in all
 
 DENSE = 128  # order up to which all eigenvalues are taken: small matrices need as many steps as they have rows
 
