@@ -187,6 +187,17 @@ class Norms:
             given = [[weights[row] for row in group.rows] for group in groups]
             read_together(groups, given, [[fold(row) for row in group.rows] for group in groups], turns, sheet)
 
+    @property
+    def cost(self) -> float:
+        """Seconds that proving every layer once takes; 0 before all were proved."""
+        costs = [part.cost for part in self.parts]
+        return sum(costs) if all(costs) else 0.0
+
+    @property
+    def oldest(self) -> int:
+        """The step of the oldest of the last proofs."""
+        return min((0 if part.proved is None else part.proved for part in self.parts), default=0)
+
     def provable(self, step: int) -> list[Part]:
         """Parts that may be proved at this step, the oldest proofs first: those that spend a chance once in a slot."""
         free = [p for p in self.parts if all(self._slots.get(row, -1) < step // SLOT for row in p.rows)]
