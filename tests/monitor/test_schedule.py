@@ -100,6 +100,18 @@ def test_light_readings_fill_in_where_whole_ones_are_dear(clock: Clock) -> None:
     assert plan.share <= 0.03
 
 
+def test_directions_turn_oftener_at_first_after_a_pause_and_while_norms_move(clock: Clock) -> None:
+    plan = Schedule(0.03, 1, 0)
+    turns = {}
+    for step in [*range(1, 60), 70, 71, 72]:
+        plan.moving = step == 72
+        plan.level = Level.PLAIN
+        plan.reads(step)
+        turns[step] = plan.turns
+    assert {turns[step] for step in range(1, 11)} == {8} and {turns[step] for step in range(11, 60)} == {1}
+    assert [turns[step] for step in (70, 71, 72)] == [4, 1, 4]
+
+
 def test_everything_is_read_every_ten_steps_where_all_are_read(clock: Clock) -> None:
     plan = Schedule(0.03, 1, 0)
     levels = read_levels(plan, run(plan, clock, 25, 0.01, 0.001))

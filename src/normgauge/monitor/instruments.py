@@ -25,6 +25,8 @@ from normgauge.monitor.transformer import Surroundings, Transformers
 from normgauge.monitor.updates import SpectralSteps
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
+FAST = 1.02  # a norm over that at the reading before: what rises more may be found late
+
 # Numbers that go into a line as they were fetched
 PLAIN: tuple[Column, ...] = (
     "norm_lower", "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
@@ -52,6 +54,7 @@ class Instruments:
         layers: what is measured.
         norms: their matrices and convolutions by shape.
         chance: that an upper end found so far is too small, at most.
+        moving: whether a norm rose fast between the last two readings.
     """
 
     def __init__(
@@ -64,7 +67,8 @@ class Instruments:
     ) -> None:
         self.layers: list[WatchedLayer] = []
         self.norms = Norms()
-        self.chance = 0.0
+        self.chance, self.moving = 0.0, False
+        self._lowers: dict[int, float] = {}
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._armed: Layout | None = None
         self._normalizers = Normalizers()
@@ -201,6 +205,9 @@ class Instruments:
             known = settings.get(id(layer.parameter), {})
             rows.append(self._row(row, layer, sheet.layers[row], known.get("rate") if lr is None else lr) | known)
         self._put_proofs(sheet, rows, step)
+        lowers = {row: line["norm_lower"] for row, line in enumerate(rows) if "norm_lower" in line}
+        self.moving = any(lower > FAST * self._lowers.get(row, math.inf) for row, lower in lowers.items())
+        self._lowers |= lowers
         return rows
 
     def _put_proofs(self, sheet: Sheet, rows: list[Row], step: int) -> None:

@@ -356,6 +356,7 @@ class Monitor:
     def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
         losses = list(sheet.losses.items())
         rows = self._instruments.finish(sheet, lr, step)
+        self._schedule.moving = self._instruments.moving
         summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")

@@ -28,7 +28,9 @@ LIGHT_PART = 2 / 3  # of what readings may take goes to light ones at most, so t
 
 PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next reading comes half as late again
 
-TURNS = 2  # how often directions turn at a reading that is not the step after the last one
+# How often directions turn at a reading where norms have just moved or some steps were not read; and in a training that
+# has just begun, up to so many steps or at such a reading: Adam's first steps can double a norm along a new direction
+TURNS, FIRST_TURNS, FIRST_STEPS = 4, 8, 10
 
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
@@ -90,6 +92,7 @@ class Schedule:
         proving: the account of proofs.
         readings: taken so far.
         turns: how often directions turn at the reading that is being taken.
+        moving: whether the last reading that has come found norms that rise fast.
         late: whether a line came later than wanted because nothing was left for it.
         uncovered: share of the time that measuring would have to take for lines and proofs to come as often as wanted;
             0 where the budget has it.
@@ -107,7 +110,7 @@ class Schedule:
         self._taken = {level: deque[float](maxlen=REMEMBERED) for level in Level}
         self._spent = self._passed = self._proved = 0.0
         self._call: float | None = None
-        self._read_now = self.late = False
+        self._read_now = self.late = self.moving = False
         self._renew_at: int | None = None
         self.readings = self._look_at = self._apart = 0
         self._whole = self._rich = first - DENSE_STEPS  # the last steps that were read so
@@ -137,13 +140,19 @@ class Schedule:
         """Note that a reading is being taken at this step."""
         self._level_now = self.level
         if self.level > Level.LIGHT:
-            self.turns = 1 if step - self._whole <= 1 else TURNS
+            self.turns = self._turns(step)
             self._whole = step
         if self.level is Level.RICH:
             self._rich = step
         self._apart = step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
         self.readings += 1
+
+    def _turns(self, step: int) -> int:
+        done, left_out = step - self._first, step - self._whole > 1
+        if done <= FIRST_STEPS or (left_out and done <= DENSE_STEPS):
+            return FIRST_TURNS
+        return TURNS if left_out or self.moving else 1
 
     def by_count(self, step: int) -> Level:
         """How much a reading holds that is due by counted steps."""
