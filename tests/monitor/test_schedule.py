@@ -207,14 +207,15 @@ def test_idle_calls_do_not_starve_readings(clock: Clock) -> None:
 
 
 def test_the_wish_says_what_is_missing(clock: Clock) -> None:
-    plan = Schedule(0.1, None, 10)
-    run(plan, clock, 1, 0.5, 0.2)
-    missing, earned = plan.wish(11)
-    assert missing == pytest.approx(0.4 - CREDIT) and earned == 0.0
+    plan = Schedule(0.1, None, 0)
+    run(plan, clock, 2, 0.5, 0.2)  # of which the first is not counted
+    missing, earned = plan.wish(2)
+    per_second = 0.1 * READING
+    assert missing == pytest.approx(0.4 - CREDIT - 0.7 * per_second)
+    assert earned == pytest.approx(0.7 * per_second / 2)
     clock.now += 1.0
     plan.settle(clock.now, 0.0)
-    missing, earned = plan.wish(12)
-    assert earned == pytest.approx(0.1 * READING / 2, rel=1e-6) and missing == pytest.approx(0.4 - CREDIT - 2 * earned)
+    assert plan.wish(3)[0] == pytest.approx(missing - per_second) and plan.share == pytest.approx(0.4 / 1.7)
 
 
 def test_an_account_never_goes_over_its_share() -> None:

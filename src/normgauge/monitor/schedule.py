@@ -17,7 +17,7 @@ ROOM, LEAST = 1.2, 0.2
 # In the first 50 steps every one may be read, on credit of so many seconds; later readings are at least 5 steps apart
 DENSE_STEPS, CREDIT, GAP = 50, 0.02, 5
 
-FIRST_READINGS = 3  # taken whatever they cost: the first of all is slower than any later one
+FIRST_READINGS = 3  # taken whatever they cost, so that this is known
 
 # A line is wanted at least so often, and takes what was saved for proofs if there is no other way
 LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
@@ -133,7 +133,7 @@ class Schedule:
 
     def _cost_of(self, level: Level) -> float:
         """Seconds of a reading: the middle one of the last few, since any of them may have been interrupted."""
-        taken = sorted(self._taken[level])
+        taken = sorted(self._taken[level] or (self._taken[Level.PLAIN] if level is Level.RICH else ()))
         return taken[(len(taken) - 1) // 2] if taken else 0.0
 
     def reads(self, step: int) -> None:
@@ -269,10 +269,12 @@ class Schedule:
         self.proving.earn(passed)
         reading = mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
-        if self._read_now or reading > IDLE:
+        first, read_now, self._read_now = self.readings == 1 and self._read_now, self._read_now, False
+        if first:  # it loads what no later one has to: counted in the share, and no measure of what readings cost
+            return
+        if read_now or reading > IDLE:
             self._spend(reading, self._level_now)
-        if self._read_now:
-            self._read_now = False
+        if read_now:
             self._taken[self._level_now].append(reading)
 
     def _spend(self, seconds: float, level: Level) -> None:
