@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from normgauge.instrument.spectral.conv import dense_blocks
+from normgauge.monitor import maps
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.maps import CHUNK, frobenius_norms, is_pointwise, spec_of
 from normgauge.monitor.norms import SUM_ROOM, Group, Norms, Part, read_together
@@ -44,6 +45,25 @@ def test_ends_hold_while_the_weights_walk(dtype: torch.dtype, shape: tuple[int, 
         if step % 10 == 0:
             for weight, (lower, upper) in zip(weights, proved(group, weights, step).values(), strict=True):
                 assert lower <= truth(weight) <= upper <= 1.05 * lower
+
+
+@pytest.mark.parametrize("shape", [(150, 140), (140, 300), (300, 140)], ids=str)
+def test_ends_from_gram_matrices_are_those_from_products(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    weights = [torch.randn(shape) * scale for scale in (1e-6, 1.0, 30.0)]
+    expected = proved(Group("key", [0, 1, 2]), weights)
+    monkeypatch.setattr(maps, "multiplies_doubles", lambda device: True)
+    monkeypatch.setattr(maps, "MOST_COPIED", 2 * shape[0] * shape[1])  # so that they come two at a time
+    asked: list[int] = []
+    gram_matrices = maps.gram_matrices
+    monkeypatch.setattr(maps, "gram_matrices", lambda given: asked.append(len(given)) or gram_matrices(given))
+    made = proved(Group("key", [0, 1, 2]), weights)
+    assert asked == [3]
+    for weight, one, other in zip(weights, made.values(), expected.values(), strict=True):
+        assert one[0] <= truth(weight) <= one[1]
+        assert one == pytest.approx(other, rel=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-4, 1e6, 1e18])
@@ -107,6 +127,30 @@ def test_folded_is_the_norm_with_rows_and_columns_rescaled() -> None:
     expected = [outer[:, None] * weights[0], weights[1] * inner, 2.5 * weights[2] * inner]
     for row in range(3):
         assert sheet.layers[row]["folded"] == pytest.approx(truth(expected[row]), rel=1e-3)
+
+
+def test_wide_matrices_are_measured_transposed_beside_tall_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "normgauge.monitor.norms.is_turned", lambda weight: weight.shape[0] < weight.shape[1]
+    )  # as on a device
+    torch.manual_seed(0)
+    weights = [
+        torch.randn(60, 20),
+        torch.randn(20, 50),
+        torch.randn(20, 20),
+        torch.randn(160, 140),
+        torch.randn(140, 160),
+    ]
+    folds = [(torch.rand(len(w)) * 5, torch.rand(w.shape[1]) * 5) for w in weights]
+    for rows in ([0, 1, 2], [3, 4]):
+        group, given, sheet = Group("key", rows), [weights[row] for row in rows], Sheet()
+        read_together([group], [given], [[folds[row] for row in rows]], 200, sheet)
+        fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
+        for (row, (lower, upper)), weight in zip(proved(group, given).items(), given, strict=True):
+            folded = folds[row][0][:, None] * weight * folds[row][1]
+            assert sheet.layers[row]["folded"] == pytest.approx(truth(folded), rel=1e-3)
+            assert 0.99 * truth(weight) <= sheet.layers[row]["norm_lower"] <= truth(weight)
+            assert lower <= truth(weight) <= upper <= 1.05 * lower
 
 
 def test_long_sums_go_in_pieces() -> None:

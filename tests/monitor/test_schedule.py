@@ -12,6 +12,7 @@ from normgauge.monitor.schedule import (
     GAP,
     LONGEST_STEPS,
     LOOK,
+    PROOF_STEPS,
     PROVING,
     READING,
     Account,
@@ -38,6 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 Costs = float | dict[Level, float]
+Rotation = tuple[Schedule, dict[str, list[int]]]  # the steps at which each part was proved
 
 
 def run(plan: Schedule, clock: Clock, steps: int, step_seconds: float, reading_seconds: Costs) -> list[int]:
@@ -98,6 +100,18 @@ def test_light_readings_fill_in_where_whole_ones_are_dear(clock: Clock) -> None:
     assert plan.share <= 0.03
 
 
+def test_directions_turn_oftener_at_first_after_a_pause_and_while_norms_move(clock: Clock) -> None:
+    plan = Schedule(0.03, 1, 0)
+    turns = {}
+    for step in [*range(1, 60), 70, 71, 72]:
+        plan.moving = step == 72
+        plan.level = Level.PLAIN
+        plan.reads(step)
+        turns[step] = plan.turns
+    assert {turns[step] for step in range(1, 11)} == {8} and {turns[step] for step in range(11, 60)} == {1}
+    assert [turns[step] for step in (70, 71, 72)] == [4, 1, 4]
+
+
 def test_everything_is_read_every_ten_steps_where_all_are_read(clock: Clock) -> None:
     plan = Schedule(0.03, 1, 0)
     levels = read_levels(plan, run(plan, clock, 25, 0.01, 0.001))
@@ -119,11 +133,60 @@ def test_proofs_keep_to_their_part_and_are_renewed_where_every_step_is_read(cloc
     plan = Schedule(0.03, None, 0)
     assert plan.proves(0.0, None) and not plan.proves(0.1, None)
     plan.proving.earn(1000.0)
-    assert plan.proves(1000 * 0.03 * PROVING, 3) and not plan.proves(1000 * 0.03 * PROVING + 1, 3)
-    plan.late = True
-    assert not plan.proves(0.0, 3) and plan.proves(0.0, 200) and plan.proves(0.0, None)
+    assert plan.proves(1000 * 0.03 * PROVING, 45) and not plan.proves(1000 * 0.03 * PROVING + 1, 45)
+    assert not plan.proves(0.0, 3)  # young enough
     every = Schedule(0.03, 1, 0)
     assert every.proves(100.0, None) and every.proves(100.0, 50) and not every.proves(100.0, 49)
+    seventh = Schedule(0.03, 7, 0)
+    assert seventh.proves(100.0, 49) and not seventh.proves(100.0, 42)  # the one after would be of age 56
+
+
+def proving_run(clock: Clock, steps: int, step: float, costs: dict[Level, float], parts: dict[str, float]) -> Rotation:
+    """Train with proofs of several parts, the oldest first."""
+    plan, proved = Schedule(0.03, None, 0), {name: [0] for name in parts}
+    armed = True
+    for number in range(1, steps + 1):
+        clock.now += step
+        if plan.rests(number) and not armed:
+            continue
+        began = clock.now
+        if armed:
+            plan.reads(number)
+            clock.now += costs[plan.level]
+            for name in sorted(proved, key=lambda name: proved[name][-1]):
+                age = number - proved[name][-1]
+                if not plan.proves(parts[name], age):
+                    break
+                clock.now += parts[name]
+                plan.proving.spent += parts[name]
+                proved[name].append(number)
+            plan.share_out(number, sum(parts.values()), min(steps[-1] for steps in proved.values()))
+        plan.settle(began, 0.0)
+        armed = plan.due(number + 1)
+    return plan, proved
+
+
+@pytest.mark.parametrize("part", [0.002, 0.004, 0.006])
+def test_every_part_is_proved_each_fifty_steps_where_the_budget_has_it(clock: Clock, part: float) -> None:
+    costs = {Level.LIGHT: 0.002, Level.PLAIN: 0.004, Level.RICH: 0.006}
+    plan, proved = proving_run(clock, 2000, 0.045, costs, dict.fromkeys("abcdef", part))  # up to 36 of 67 ms
+    assert max(b - a for steps in proved.values() for a, b in pairwise(steps)) <= PROOF_STEPS
+    assert not plan.uncovered and not plan.late and plan.share <= 0.03
+
+
+def test_proofs_and_lines_that_the_budget_cannot_have_are_told(clock: Clock) -> None:
+    costs = {Level.LIGHT: 0.002, Level.PLAIN: 0.004, Level.RICH: 0.006}
+    plan, proved = proving_run(clock, 2000, 0.045, costs, dict.fromkeys("abcdef", 0.02))  # 120 of 67 ms
+    assert plan.uncovered == pytest.approx(1.2 * 0.122 / (50 * 0.045), rel=0.1)
+    assert 80 < max(b - a for steps in proved.values() for a, b in pairwise(steps[1:])) < 130
+    assert plan.share <= 0.03
+
+
+def test_proofs_that_cost_little_leave_their_part_to_readings(clock: Clock) -> None:
+    costs = {Level.LIGHT: 0.02, Level.PLAIN: 0.03, Level.RICH: 0.03}
+    plain = len(run(Schedule(0.03, None, 0), clock, 2000, 0.045, costs))
+    plan, _ = proving_run(clock, 2000, 0.045, costs, {"a": 0.001})
+    assert plan.readings > 1.5 * plain
 
 
 def test_every_is_kept_whatever_it_costs(clock: Clock) -> None:
@@ -144,14 +207,15 @@ def test_idle_calls_do_not_starve_readings(clock: Clock) -> None:
 
 
 def test_the_wish_says_what_is_missing(clock: Clock) -> None:
-    plan = Schedule(0.1, None, 10)
-    run(plan, clock, 1, 0.5, 0.2)
-    missing, earned = plan.wish(11)
-    assert missing == pytest.approx(0.4 - CREDIT) and earned == 0.0
+    plan = Schedule(0.1, None, 0)
+    run(plan, clock, 2, 0.5, 0.2)  # of which the first is not counted
+    missing, earned = plan.wish(2)
+    per_second = 0.1 * READING
+    assert missing == pytest.approx(0.4 - CREDIT - 0.7 * per_second)
+    assert earned == pytest.approx(0.7 * per_second / 2)
     clock.now += 1.0
     plan.settle(clock.now, 0.0)
-    missing, earned = plan.wish(12)
-    assert earned == pytest.approx(0.1 * READING / 2, rel=1e-6) and missing == pytest.approx(0.4 - CREDIT - 2 * earned)
+    assert plan.wish(3)[0] == pytest.approx(missing - per_second) and plan.share == pytest.approx(0.4 / 1.7)
 
 
 def test_an_account_never_goes_over_its_share() -> None:

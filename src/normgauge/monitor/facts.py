@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -178,25 +179,35 @@ def operations_of(node: Any) -> Mapping[str, int]:
 
 def _layer(layer: WatchedLayer, held: Mapping[int, int] | None) -> LayerFacts:
     weight, module = layer.parameter, layer.module
-    momentum = getattr(module, "momentum", None) if layer.role == "norm" and module.training else None
-    tracked = getattr(module, "running_var", None) is not None
-    foreign = layer.role == "norm" and not type(module).__module__.startswith("torch.")
+    momentum, foreign = None, False
+    if layer.role == "norm":
+        tracked = module.training and getattr(module, "running_var", None) is not None
+        momentum = getattr(module, "momentum", None) if tracked else None
+        foreign = not type(module).__module__.startswith("torch.")
     if weight is None:
-        return LayerFacts(False, momentum=momentum if tracked else None, foreign=foreign)
-    return LayerFacts(
-        weight.requires_grad,
-        None if held is None else held.get(id(weight), 0),
-        weight.grad is not None,
-        weight.dtype,
-        momentum if tracked else None,
-        foreign,
-    )
+        return LayerFacts(False, momentum=momentum, foreign=foreign)
+    count = None if held is None else held.get(id(weight), 0)
+    return _known(weight.requires_grad, count, weight.grad is not None, weight.dtype, momentum, foreign)
+
+
+@lru_cache(maxsize=256)
+def _known(
+    trains: bool, held: int | None, slope: bool, dtype: torch.dtype, momentum: float | None, foreign: bool
+) -> LayerFacts:
+    """Layers of which the same is known share it: there is one for each of them at every reading."""
+    return LayerFacts(trains, held, slope, dtype, momentum, foreign)
 
 
 def _changes(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0.0
-    return getattr(module, "running_var", None) is not None and is_norm(module)
+    tables = (
+        module._buffers,
+        module.__dict__,
+        module._parameters,
+    )  # asking the module itself takes long where it has none
+    found = next((table["running_var"] for table in tables if "running_var" in table), None)
+    return (found is not None or getattr(type(module), "running_var", None) is not None) and is_norm(module)
 
 
 def _first_tensor(output: Any) -> Tensor | None:

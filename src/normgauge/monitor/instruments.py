@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from normgauge.monitor.current import CurrentWeights, Layout, Weights
 from normgauge.monitor.facts import Passes
 from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up, part_here
 from normgauge.monitor.listener import Listener
@@ -24,11 +25,7 @@ from normgauge.monitor.transformer import Surroundings, Transformers
 from normgauge.monitor.updates import SpectralSteps
 from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
 
-# Entries above which radial part and update are taken from every eighth row, and rows below which they are not: more in
-# embeddings, whose rows differ
-SAMPLED, STRIDE, FEW, MANY = 65536, 8, 128, 4096
-
-SMALL = 8192  # entries up to which weights that no enclosure follows are measured all at once
+FAST = 1.02  # a norm over that at the reading before: what rises more may be found late
 
 # Numbers that go into a line as they were fetched
 PLAIN: tuple[Column, ...] = (
@@ -41,8 +38,6 @@ BATCHES: tuple[tuple[Column, Column, Column], ...] = (
     ("input_at", "input_bad", "input_of"), ("output_at", "output_bad", "output_of"),
     ("target_at", "target_bad", "target_of"),
 )  # fmt: skip
-
-Weights = list[tuple[int, Tensor]]
 
 
 class Instruments:
@@ -59,6 +54,7 @@ class Instruments:
         layers: what is measured.
         norms: their matrices and convolutions by shape.
         chance: that an upper end found so far is too small, at most.
+        moving: whether a norm rose fast between the last two readings.
     """
 
     def __init__(
@@ -71,17 +67,20 @@ class Instruments:
     ) -> None:
         self.layers: list[WatchedLayer] = []
         self.norms = Norms()
-        self.chance = 0.0
+        self.chance, self.moving = 0.0, False
+        self._lowers: dict[int, float] = {}
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
+        self._armed: Layout | None = None
         self._normalizers = Normalizers()
         self._steps, self._transformers = SpectralSteps(), Transformers()
         self._norms: dict[int, WatchedLayer] = {}
         self._places: dict[int, int] = {}
         self._deaf = False
         self._shares: dict[int, float] = {}
+        self._current = CurrentWeights(self.layers, self.norms, on_unread)
         self._level = Level.RICH
         self._attended: set[nn.Module] = set()
-        self._optimizers, self._on_unread = optimizers, on_unread
+        self._optimizers = optimizers
         self._listener = Listener(model, on_error)
         self._proved: dict[int, int] = {}
         self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
@@ -101,7 +100,7 @@ class Instruments:
                 self._places[id(parameter)] = row
                 if is_sharded(parameter):
                     self._listener.follow(layer.module, layer.attribute, self._places, row)
-        self._follow()
+        self._laid_out()
         self._transformers.follow(self.layers)
         self._listener.attach(layers)
 
@@ -129,6 +128,7 @@ class Instruments:
         seconds, self._listener.seconds = self._listener.seconds, 0.0
         return seconds
 
+    @torch.no_grad()
     def arm(self, level: Level = Level.RICH) -> None:
         """The coming step will be read: listen, and keep what its update will be compared with.
 
@@ -137,48 +137,48 @@ class Instruments:
         """
         self._level = level
         self._listener.awake, self._listener.rich = True, level is Level.RICH
-        small, large = self._parted(self._weights())
-        if self._vectors.rows != [row for row, _ in small] or self._samples.rows != [row for row, _ in large]:
-            self._vectors = Vectors([row for row, _ in small])
-            self._samples = Vectors([row for row, _ in large], whole=False)
-            for vectors in (self._vectors, self._samples):
+        layout = self._laid_out()
+        if layout is not self._armed:
+            self._armed = layout
+            self._shares = {row: layout.stands_for(place) for place, (row, _) in enumerate(layout.large)}
+            for vectors, weights in ((self._vectors, layout.small), (self._samples, layout.large)):
+                vectors.follow([row for row, _ in weights])
                 vectors.reduce = self._added(vectors.rows)
         if level is Level.LIGHT:
             return
-        self._vectors.keep([weight for _, weight in small])
-        samples = [self._sample(row, weight) for row, weight in large]
-        self._shares = {row: w.shape[0] / len(x) for (row, w), x in zip(large, samples, strict=True) if w is not x}
-        self._samples.keep(samples)
+        self._vectors.keep([weight for _, weight in layout.small])
+        self._samples.keep(layout.samples)
 
+    @torch.no_grad()
     def read(self, turns: int = 1) -> Sheet:
         """Measure every layer as it is now; directions that were left alone for some steps turn more than once."""
         self._listener.awake = False
         sheet = Sheet()
         self._pair()
         self._read_network(sheet)
-        scales = self._normalizers.read(self._norms, self._listener, sheet)
-        weights = self._follow()
+        layout = self._laid_out()
+        scales = self._normalizers.read(self._norms, self._listener, layout.weights, sheet)
         block = next((layer.block for layer in self.layers if layer.block is not None), None)
         if block is not None and scales:
             scales = dict(zip(scales, agreed(list(scales.values()), block), strict=True))
         if self._level is Level.LIGHT:
-            self._read_sizes(weights, sheet)
+            self._read_sizes(layout.weights, sheet)
             self._listener.forget()
             return sheet
-        small, large = self._parted(weights.items())
-        self._slopes(self._vectors, small, sheet)
-        self._slopes(self._samples, [(row, self._sample(row, weight)) for row, weight in large], sheet)
+        self._slopes(self._vectors, layout.small, [weight for _, weight in layout.small], sheet)
+        self._slopes(self._samples, layout.large, layout.samples, sheet)
         self._read_biases(sheet)
         if self._listener.rich and block is None:
-            self._read_steps(large, sheet)
-            self._read_transformers(weights, sheet)
-        self.norms.read(weights, lambda row: self._fold(self.layers[row], scales), turns, sheet)
-        others = [(row, weight) for row, weight in large if row not in self.norms]
+            self._read_steps(layout, sheet)
+            self._read_transformers(layout.weights, sheet)
+        self.norms.read(layout.weights, lambda row: self._fold(self.layers[row], scales), turns, sheet)
+        others = [(row, weight) for row, weight in layout.large if row not in self.norms]
         if others:
             sheet.put_column([row for row, _ in others], "frobenius", self._sizes(dict(others)))
         self._listener.forget()
         return sheet
 
+    @torch.no_grad()
     def prove(self, part: Part, step: int, sheet: Sheet) -> None:
         """Begin to prove the norms of these layers from above, as they are at this reading."""
         weights = [self._weight(row) for row in part.rows]
@@ -205,6 +205,9 @@ class Instruments:
             known = settings.get(id(layer.parameter), {})
             rows.append(self._row(row, layer, sheet.layers[row], known.get("rate") if lr is None else lr) | known)
         self._put_proofs(sheet, rows, step)
+        lowers = {row: line["norm_lower"] for row, line in enumerate(rows) if "norm_lower" in line}
+        self.moving = any(lower > FAST * self._lowers.get(row, math.inf) for row, lower in lowers.items())
+        self._lowers |= lowers
         return rows
 
     def _put_proofs(self, sheet: Sheet, rows: list[Row], step: int) -> None:
@@ -222,7 +225,8 @@ class Instruments:
 
     def warm_up(self) -> None:
         """Turn new directions until they are warm, and read once: what is loaded then is not loaded in a step."""
-        self.norms.read(self._follow(), lambda row: (None, None), 1, Sheet())
+        with torch.no_grad():
+            self.norms.read(self._laid_out().weights, lambda row: (None, None), 1, Sheet())
         self.arm()
         with suppress(Exception):  # what fails here fails again at the first reading, and is said there
             dry = fetch_numbers(self.read(), lambda sheet, reading, proving: None)
@@ -276,37 +280,15 @@ class Instruments:
         """How many rows of a weight each sampled row stands for."""
         return self._shares.get(row, 1.0)
 
-    def _sample(self, row: int, weight: Tensor) -> Tensor:
-        """Every eighth row of a large weight: not in small heads and embeddings, whose rows differ."""
-        if weight.numel() <= SAMPLED or weight.ndim < 2:
-            return weight
-        return (
-            weight[::STRIDE] if weight.shape[0] >= (MANY if self.layers[row].role == "embedding" else FEW) else weight
-        )
-
-    def _weights(self) -> Iterator[tuple[int, Tensor]]:
-        for row, layer in enumerate(self.layers):
-            if layer.tied is None:
-                try:
-                    weight = layer.weight
-                except Exception as error:
-                    self._on_unread(layer, error)
-                    continue
-                # An empty part of a sharded weight takes part in every sum.
-                if weight is not None and (weight.numel() or layer.block is not None):
-                    yield row, weight
-
-    def _follow(self) -> dict[int, Tensor]:
+    def _laid_out(self) -> Layout:
         """Take in which weights there are now."""
-        weights = dict(self._weights())
-        self.norms.follow({row: (self.layers[row], w) for row, w in weights.items()}, self._listener.sizes)
-        return weights
+        return self._current.laid_out(self._listener.sizes)
 
     def _fold(self, layer: WatchedLayer, scales: dict[int, Tensor]) -> Factors:
         """What the normalizers on either side of a layer make of its outputs and inputs."""
         behind = None if layer.normalizer is None else scales.get(layer.normalizer)
         front = self._fronts.get(layer.name)
-        gamma = None if front is None else self.layers[front].gain_of(self._normalizers.forms[front])
+        gamma = None if front is None else self._normalizers.gammas.get(front)
         transposed = is_transposed(layer.module)
         fits = gamma is not None and gamma.ndim == 1 and gamma.numel() == layer.shape[0 if transposed else 1]
         inner = gamma if fits else None
@@ -316,17 +298,6 @@ class Instruments:
         weight = self.layers[row].weight
         assert weight is not None  # what has a proof has a weight
         return weight
-
-    def _parted(self, weights: Iterable[tuple[int, Tensor]]) -> tuple[Weights, Weights]:
-        """The weights measured all at once, and those measured one by one."""
-        small: Weights = []
-        large: Weights = []
-        for row, weight in weights:
-            block = self.layers[row].block
-            count = weight.numel() if block is None else math.prod(block.shape)  # the same on every process
-            alone = row in self.norms or count > SMALL or self.layers[row].role == "conv"
-            (large if alone else small).append((row, weight))
-        return small, large
 
     def _pair(self) -> None:
         """Note which weight goes straight into which normalizer, as heard in this step."""
@@ -340,7 +311,7 @@ class Instruments:
             if front is not None and layer.role in ("matrix", "conv") and takes_its_input(layer):
                 self._fronts[layer.name] = front
 
-    def _read_sizes(self, weights: dict[int, Tensor], sheet: Sheet) -> None:
+    def _read_sizes(self, weights: Mapping[int, Tensor], sheet: Sheet) -> None:
         """Write down the size of each weight and of its gradient, and no more."""
         slopes = {row: slope for row in weights if (slope := self.layers[row].gradient) is not None}
         for column, tensors in (("frobenius", weights), ("gradient", slopes)):
@@ -348,17 +319,19 @@ class Instruments:
                 sheet.put_column(tensors, column, self._sizes(tensors))  # type: ignore[arg-type]
         self._read_biases(sheet)
 
-    def _slopes(self, vectors: Vectors, weights: Weights, sheet: Sheet) -> None:
+    def _slopes(self, vectors: Vectors, weights: Weights, samples: Sequence[Tensor], sheet: Sheet) -> None:
         """Write down gradient, radial part and update of all these weights together."""
         if vectors.rows != [row for row, _ in weights]:
             return  # others came since the step before: they are in the next reading
-        gradients = {row: self.layers[row].gradient for row, _ in weights}
+        gradients = [self.layers[row].gradient for row, _ in weights]
+        sampled = gradients
         if vectors is self._samples:
-            known = {row: gradient for row, gradient in gradients.items() if gradient is not None}
+            known = {row: slope for row, slope in zip(vectors.rows, gradients, strict=True) if slope is not None}
             if known:
                 sheet.put_column(known, "gradient", self._sizes(known))
-        sampled = [None if gradient is None else self._sample(row, gradient) for row, gradient in gradients.items()]
-        vectors.read([weight for _, weight in weights], sampled, sheet)
+            pairs = zip(vectors.rows, gradients, strict=True)
+            sampled = [None if slope is None else self._current.sample(row, slope) for row, slope in pairs]
+        vectors.read(samples, sampled, sheet)
 
     def _read_network(self, sheet: Sheet) -> None:
         """Write down the size of the network's input and whether it runs in float16."""
@@ -378,13 +351,14 @@ class Instruments:
                 sheet.put(sheet.network, bad, broken.sum())
                 sheet.put(sheet.network, of, len(batch))
 
-    def _read_steps(self, large: Weights, sheet: Sheet) -> None:
+    def _read_steps(self, layout: Layout, sheet: Sheet) -> None:
         """Write down how far the last step moved each matrix, in the operator norm."""
         moved = dict(zip(self._samples.rows, self._samples.steps, strict=False))
-        weights = {row: self._sample(row, w) for row, w in large if row in moved and self.layers[row].role == "matrix"}
-        self._steps.read({row: moved[row] for row in weights}, weights, sheet)
+        pairs = zip(layout.large, layout.samples, strict=True)
+        matrices = {row: x for (row, _), x in pairs if row in moved and self.layers[row].role == "matrix"}
+        self._steps.read({row: moved[row] for row in matrices}, matrices, sheet)
 
-    def _read_transformers(self, weights: dict[int, Tensor], sheet: Sheet) -> None:
+    def _read_transformers(self, weights: Mapping[int, Tensor], sheet: Sheet) -> None:
         """Write down what belongs to attentions, embeddings and adapters."""
         found = self._listener.attentions
         if found and set(found) != self._attended:

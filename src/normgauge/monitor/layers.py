@@ -81,11 +81,16 @@ class WatchedLayer:
         assert found is not None  # its role says so
         return found
 
-    def gain_of(self, form: Normalizer) -> Tensor | None:
-        """γ of a normalizer of this form: its weight, or what it computes from that (1 + weight, for example)."""
+    def gain_of(self, form: Normalizer, weight: Tensor | None) -> Tensor | None:
+        """γ of a normalizer of this form: its weight, or what it computes from that (1 + weight, for example).
+
+        Args:
+            form: what kind of normalizer it is now.
+            weight: its weight, where that was looked up already.
+        """
         gamma = form.gamma
         if gamma is None or self.held is not None or gamma is self.parameter:
-            return self.weight
+            return self.weight if weight is None else weight
         return whole_tensor(gamma.detach())
 
     @property
@@ -95,8 +100,8 @@ class WatchedLayer:
             return self.held[1]
         parameter = self.parameter
         gradient = None if parameter is None else parameter.grad
-        if gradient is None:
-            return None
+        if gradient is None or (type(gradient) is Tensor and not gradient.is_sparse and not gradient.requires_grad):
+            return gradient
         return gradient.detach().to_dense() if gradient.is_sparse else whole_tensor(gradient.detach())
 
     @property
@@ -328,9 +333,8 @@ def is_norm(module: nn.Module) -> bool:
 
 def is_transposed(module: nn.Module) -> bool:
     """Whether a layer multiplies with its weight as it is, (inputs, outputs), as the linear layer of GPT-2 does."""
-    weight = module._parameters.get("weight")
-    count = getattr(module, "nf", None)  # of its outputs
-    return weight is not None and weight.ndim == 2 and not isinstance(module, nn.Linear) and count == weight.shape[1]
+    weight = None if isinstance(module, nn.Linear) else module._parameters.get("weight")
+    return weight is not None and weight.ndim == 2 and getattr(module, "nf", None) == weight.shape[1]  # its outputs
 
 
 def by_channel(module: nn.Module) -> bool:

@@ -227,9 +227,10 @@ class Listener:
         if isinstance(output, Tensor) and module is self._first:
             self.half = output.dtype == torch.float16
         # Data reach a layer without a graph, whatever the model did to them; behind a frozen layer so do activations.
-        trains = any(p.requires_grad for p in module.parameters(recurse=False))
-        by_data = given.grad_fn is None and (trains or not self.taken)
-        if by_data and given.is_floating_point() and given.numel() and len(self.taken) < MOST_TAKEN:
+        if given.grad_fn is not None or len(self.taken) >= MOST_TAKEN:
+            return
+        trains = any(p is not None and p.requires_grad for p in module._parameters.values())
+        if (trains or not self.taken) and given.is_floating_point() and given.numel():
             near = part_here(given)
             self.taken.append(torch.linalg.vector_norm(near.float()) / math.sqrt(near.numel()))
 

@@ -202,7 +202,8 @@ class Monitor:
     def _take(self, loss: Tensor | float | None) -> bool:
         """Note the loss of this step and its settings; False if the step, or the next, is to be read for it."""
         passes = self._instruments.passes
-        passes.reduce(loss)
+        if self._armed or not passes.reduction:
+            passes.reduce(loss)
         if isinstance(loss, Tensor) and loss.numel() != 1:
             self._note(f"the loss has {loss.numel()} numbers: their mean is written.", "loss")
             loss = loss.detach().float().mean() if loss.numel() else None
@@ -249,6 +250,12 @@ class Monitor:
                 f"a reading without norms takes {self._schedule.cost:.2g} s: the budget has none each {LONGEST_STEPS} "
                 f"steps or {LONGEST_SECONDS:.0f} s. Lines come when their time is earned; a larger budget gives more.",
                 "late",
+            )
+        if self._schedule.uncovered:
+            self._note(
+                f"proving the norm of every layer each {PROOF_STEPS} steps needs a budget of about "
+                f"{self._schedule.uncovered:.2g}: proofs get older, and every line says how old they are.",
+                "uncovered",
             )
         if self._readings and self._number % self._readings == 0 and self._team.rank == 0:
             self._full_reading()
@@ -314,7 +321,10 @@ class Monitor:
                 break
             self._instruments.prove(part, self._number, sheet)
             self._schedule.proving.spent += part.cost
+            if age is None:  # the first proof is on credit: the next one is due before it could be saved for
+                self._schedule.proving.earned += part.cost
             chosen.append(part)
+        self._schedule.share_out(self._number, self._instruments.norms.cost, self._instruments.norms.oldest)
         return chosen
 
     def _send(self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Part]) -> None:
@@ -353,6 +363,7 @@ class Monitor:
     def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
         losses = list(sheet.losses.items())
         rows = self._instruments.finish(sheet, lr, step)
+        self._schedule.moving = self._instruments.moving
         summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
@@ -452,4 +463,4 @@ def _at_hand(loss: Tensor | float) -> Tensor | float:
     """The loss as a float, or as a detached tensor where a float would wait for a device."""
     if isinstance(loss, Tensor) and loss.device.type != "cpu":
         return loss.detach().reshape(())
-    return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+    return float(loss.item()) if isinstance(loss, Tensor) else float(loss)

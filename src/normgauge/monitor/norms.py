@@ -23,6 +23,7 @@ from normgauge.monitor.maps import (
     MatrixMaps,
     frobenius_norms,
     is_pointwise,
+    multiplies_doubles,
     spec_of,
     working,
 )
@@ -34,7 +35,7 @@ from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, prove
 SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
 
-TALLEST = 4  # rows for each column of a matrix that a device measures together with those of other heights
+TALLEST = 4  # long sides for each short one of a matrix that a device measures together with others of that short side
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
 MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**19
@@ -75,11 +76,14 @@ class Group:
             return ShardedMaps(weights, blocks, dtype or working(weights[0]))
         if self.conv is not None and self.size is not None:
             return ConvMaps(weights[0], spec_of(self.conv.module, self.size))
-        return MatrixMaps(weights, dtype or working(weights[0]))
+        upright = [w.flatten(1).mT if is_turned(w) else w.flatten(1) for w in weights]
+        return MatrixMaps(upright, dtype or working(weights[0]))
 
     def job(self, weights: Sequence[Tensor], folds: Sequence[Factors]) -> Job:
         """What is to be turned; new directions are turned until they are warm."""
         maps = self.maps(weights)
+        if isinstance(maps, MatrixMaps):
+            folds = [one[::-1] if is_turned(weight) else one for one, weight in zip(folds, weights, strict=True)]
         fold = Fold(*(_factors(maps, [one[side] for one in folds], side) for side in (0, 1)))
         folds_now = fold.outer is not None or fold.inner is not None
         if self.space is None or self.folded is None or folds_now != self.folds:
@@ -167,9 +171,9 @@ class Norms:
             group = known.get((key, *rows)) or Group(key, rows, conv, blocks, size)
             self.groups.append(group)
             if group not in known.values():
-                most = max(
-                    1, _most_proved(weights[rows[0]][1]) // max(math.prod(weights[row][0].shape) for row in rows)
-                )
+                device = weights[rows[0]][1].device
+                by_gram = conv is None and not blocks and multiplies_doubles(device)
+                most = _most_proved(device, [weights[row][0].shape for row in rows], by_gram)
                 self.parts += [Part(group, rows[i : i + most]) for i in range(0, len(rows), most)]
         self.parts = [part for part in self.parts if any(part.group is group for group in self.groups)]
         self._keys = keys
@@ -182,6 +186,17 @@ class Norms:
         for groups in devices.values():
             given = [[weights[row] for row in group.rows] for group in groups]
             read_together(groups, given, [[fold(row) for row in group.rows] for group in groups], turns, sheet)
+
+    @property
+    def cost(self) -> float:
+        """Seconds that proving every layer once takes; 0 before all were proved."""
+        costs = [part.cost for part in self.parts]
+        return sum(costs) if all(costs) else 0.0
+
+    @property
+    def oldest(self) -> int:
+        """The step of the oldest of the last proofs."""
+        return min((0 if part.proved is None else part.proved for part in self.parts), default=0)
 
     def provable(self, step: int) -> list[Part]:
         """Parts that may be proved at this step, the oldest proofs first: those that spend a chance once in a slot."""
@@ -217,16 +232,24 @@ def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module
     if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
         flat = weight.flatten(1).shape
         shape = tuple(flat) if layer.block is None else layer.block.shape  # the same on every process
-        if weight.device.type != "cpu" and max(shape) > SMALL_SIDE and shape[0] <= TALLEST * shape[1]:
-            shape = shape[1:]  # one launch for matrices of all heights costs a device less than what it fills up
+        if weight.device.type != "cpu" and max(shape) > SMALL_SIDE and max(shape) <= TALLEST * min(shape):
+            shape = (min(shape),)  # one launch for matrices of all heights costs a device less than what it fills up
         return weight.device, weight.dtype, shape if max(shape) > SMALL_SIDE else "small"
     if layer.role == "conv" and layer.module in sizes:
         return row, weight.device, weight.dtype, tuple(weight.shape), sizes[layer.module]
     return None
 
 
-def _most_proved(weight: Tensor) -> int:
-    return MOST_PROVED_CPU if weight.device.type == "cpu" else MOST_PROVED
+def is_turned(weight: Tensor) -> bool:
+    """Whether a device measures the transposed of a matrix, which has the same norm: so wide ones go with tall ones."""
+    return weight.device.type != "cpu" and weight.shape[0] < weight[0].numel()
+
+
+def _most_proved(device: torch.device, shapes: Sequence[tuple[int, ...]], by_gram: bool) -> int:
+    """How many layers are proved together, by the entries of what is held of each."""
+    sides = [(shape[0], math.prod(shape[1:])) for shape in shapes]
+    held = max(min(side) ** 2 if by_gram else math.prod(side) for side in sides)
+    return max(1, (MOST_PROVED_CPU if device.type == "cpu" else MOST_PROVED) // max(1, held))
 
 
 def _factors(maps: Maps, given: Sequence[Tensor | None], side: int) -> Tensor | None:

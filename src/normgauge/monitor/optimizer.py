@@ -46,6 +46,8 @@ def first_rate(optimizers: Sequence[Any]) -> float | None:
 
 def at_hand(value: Any) -> float | None:
     """A setting as a float; None where it is not a number, or reading it would wait for a device."""
+    if type(value) is float:  # as nearly always, at every step
+        return value
     waits = isinstance(value, Tensor) and value.device.type != "cpu"
     return float(value) if isinstance(value, SupportsFloat) and not waits else None
 

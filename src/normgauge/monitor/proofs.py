@@ -26,7 +26,7 @@ from normgauge.monitor.maps import ConvMaps, Maps
 CHANCE = 1e-6  # that any upper end of a run is too small, at most
 SLOT = 25  # steps
 
-STARTS = 6  # with six, products with a few rows at a time are cheapest in all
+STARTS = 8  # with eight, products with a few rows at a time are cheapest in all
 
 DENSE = 128  # order up to which all eigenvalues are taken: small matrices need as many steps as they have rows
 
@@ -116,9 +116,8 @@ def begin_proof(maps: Maps, rows: Sequence[int], step: int, chance: float, seed:
         chance: for each of them; none is spent on small orders.
         seed: of the random starts, another for each proof.
     """
-    forward, adjoint, size, sums = maps.forward, maps.adjoint, maps.inputs, maps.outputs
-    if sums < size:
-        forward, adjoint, size, sums = adjoint, forward, sums, size
+    forward = maps.adjoint if maps.outputs < maps.inputs else maps.forward
+    size, sums = sorted((maps.inputs, maps.outputs))
     error = 1.1 * (maps.terms + 16) * maps.unit
     if size <= DENSE:
         unit = torch.eye(size, dtype=torch.float64, device=maps.device)
@@ -130,7 +129,7 @@ def begin_proof(maps: Maps, rows: Sequence[int], step: int, chance: float, seed:
     )  # drawn after the weights were fixed
     width = WIDTH_CONV if isinstance(maps, ConvMaps) else WIDTH
     steps = steps_for(size, chance, width, STARTS) - 1  # both ends are of one Ritz value: it need not have converged
-    facts = krylov_facts(lambda x: adjoint(forward(x)), start, steps)
+    facts = krylov_facts(maps.normal, start, steps)
     return Begun(tuple(rows), step, chance, error, facts, None, sums, maps.spread)
 
 

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-# Parts of the budget for readings and for proofs; the rest is a reserve
+# Parts of the budget for readings and for proofs before it is known what they cost; the rest is a reserve
 READING, PROVING = 0.45, 0.5
+
+# What lines and proofs take that come often enough is set aside with some room; where both are too dear each keeps this
+ROOM, LEAST = 1.2, 0.2
 
 # In the first 50 steps every one may be read, on credit of so many seconds; later readings are at least 5 steps apart
 DENSE_STEPS, CREDIT, GAP = 50, 0.02, 5
 
-FIRST_READINGS = 3  # taken whatever they cost: the first of all is slower than any later one
+FIRST_READINGS = 3  # taken whatever they cost, so that this is known
 
 # A line is wanted at least so often, and takes what was saved for proofs if there is no other way
 LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
@@ -23,11 +26,11 @@ RICH_STEPS = 10  # what moves slowly, or costs as much as all the rest, is read 
 
 LIGHT_PART = 2 / 3  # of what readings may take goes to light ones at most, so that whole ones come too
 
-PROOF_STEPS = 50  # a proof older than this is renewed where every so many steps are read
+PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next reading comes half as late again
 
-RARE_STEPS = 200  # before this age a proof is not renewed where lines come late: they need the time more
-
-TURNS = 2  # how often directions turn at a reading that is not the step after the last one
+# How often directions turn at a reading where norms have just moved or some steps were not read; and in a training that
+# has just begun, up to so many steps or at such a reading: Adam's first steps can double a norm along a new direction
+TURNS, FIRST_TURNS, FIRST_STEPS = 4, 8, 10
 
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
@@ -87,14 +90,19 @@ class Schedule:
         clock: seconds from some moment on, by which time is booked.
         level: how much the reading that is due holds.
         proving: the account of proofs.
+        readings: taken so far.
         turns: how often directions turn at the reading that is being taken.
+        moving: whether the last reading that has come found norms that rise fast.
         late: whether a line came later than wanted because nothing was left for it.
+        uncovered: share of the time that measuring would have to take for lines and proofs to come as often as wanted;
+            0 where the budget has it.
     """
 
     def __init__(self, budget: float, every: int | None, first: int, *, on_host: bool = False) -> None:
         self.clock: Callable[[], float] = time.thread_time if on_host else time.perf_counter
         self._last_read = time.perf_counter()
         self._every, self._first, self._last = every, first, first
+        self._budget, self.uncovered = budget, 0.0
         self._reading = Account(budget * READING, CREDIT)
         self._light = Account(budget * READING * LIGHT_PART, CREDIT * LIGHT_PART)
         self.proving = Account(budget * PROVING)
@@ -102,8 +110,9 @@ class Schedule:
         self._taken = {level: deque[float](maxlen=REMEMBERED) for level in Level}
         self._spent = self._passed = self._proved = 0.0
         self._call: float | None = None
-        self._read_now = self.late = False
-        self._readings = self._look_at = 0
+        self._read_now = self.late = self.moving = False
+        self._renew_at: int | None = None
+        self.readings = self._look_at = self._apart = 0
         self._whole = self._rich = first - DENSE_STEPS  # the last steps that were read so
         self.turns = 1
 
@@ -124,19 +133,26 @@ class Schedule:
 
     def _cost_of(self, level: Level) -> float:
         """Seconds of a reading: the middle one of the last few, since any of them may have been interrupted."""
-        taken = sorted(self._taken[level])
+        taken = sorted(self._taken[level] or (self._taken[Level.PLAIN] if level is Level.RICH else ()))
         return taken[(len(taken) - 1) // 2] if taken else 0.0
 
     def reads(self, step: int) -> None:
         """Note that a reading is being taken at this step."""
         self._level_now = self.level
         if self.level > Level.LIGHT:
-            self.turns = 1 if step - self._whole <= 1 else TURNS
+            self.turns = self._turns(step)
             self._whole = step
         if self.level is Level.RICH:
             self._rich = step
+        self._apart = step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
-        self._readings += 1
+        self.readings += 1
+
+    def _turns(self, step: int) -> int:
+        done, left_out = step - self._first, step - self._whole > 1
+        if done <= FIRST_STEPS or (left_out and done <= DENSE_STEPS):
+            return FIRST_TURNS
+        return TURNS if left_out or self.moving else 1
 
     def by_count(self, step: int) -> Level:
         """How much a reading holds that is due by counted steps."""
@@ -149,7 +165,7 @@ class Schedule:
     def due(self, step: int) -> bool:
         """Whether a step that comes next is to be read."""
         whole = self.by_count(step)
-        if self._every is not None or self._readings < FIRST_READINGS:
+        if self._every is not None or self.readings < FIRST_READINGS:
             self.level = whole
             return self._every is None or step % self._every == 0
         dense = step - self._first <= DENSE_STEPS
@@ -160,7 +176,7 @@ class Schedule:
             if self._reading.affords(self._cost_of(level)):
                 self.level = level
                 return True
-        overdue = step - self._last >= LONGEST_STEPS or time.perf_counter() - self._last_read >= LONGEST_SECONDS
+        overdue = step >= self._overdue_at or time.perf_counter() - self._last_read >= LONGEST_SECONDS
         if not (dense or overdue):
             self._look_at = step + self._waiting(step)
             return False
@@ -168,11 +184,19 @@ class Schedule:
         self._look_at = step + LOOK
         return self._light.affords(self._cost_of(Level.LIGHT)) or (overdue and self._saved())
 
+    @property
+    def _overdue_at(self) -> int:
+        """The step at which a line is overdue, or a reading at which a proof is renewed that the account affords."""
+        longest = self._last + LONGEST_STEPS
+        if self._renew_at is None or self.proving.left <= 0:
+            return longest
+        return min(longest, max(self._renew_at, self._last + GAP))
+
     def _waiting(self, step: int) -> int:
         """Steps until a whole reading is earned or a line is overdue; looking at the accounts takes time as well."""
         earned = self.wish(step)[1]
         missing = self._cost_of(Level.PLAIN) - self._reading.left
-        overdue = self._last + LONGEST_STEPS - step
+        overdue = self._overdue_at - step
         return max(LOOK, min(overdue, int(missing / earned) if earned > 0 else LOOK))
 
     def _saved(self) -> bool:
@@ -193,10 +217,31 @@ class Schedule:
             age: of the proof it replaces, in steps; None where there is none.
         """
         if self._every is not None:  # by counted steps alone, so that lines do not depend on the clock
-            return age is None or age >= PROOF_STEPS
-        if self.late and age is not None and age < RARE_STEPS:
-            return False
+            return age is None or age + self._every > PROOF_STEPS
+        if age is not None and age + AHEAD * max(self._apart, GAP) <= PROOF_STEPS:
+            return False  # the reading after this one is early enough
         return self.proving.affords(cost)
+
+    def share_out(self, step: int, proofs: float, oldest: int) -> None:
+        """Share the budget out between readings and proofs, so that both come as often as wanted where it has that.
+
+        Args:
+            step: of this reading.
+            proofs: seconds that proving every layer once takes; 0 where that is not known.
+            oldest: the step of the oldest proof.
+        """
+        self._renew_at = oldest + PROOF_STEPS - LOOK
+        done = step - self._first
+        if self._every is not None or not (proofs and done and self._passed):
+            return
+        passes = self._passed / done * PROOF_STEPS  # seconds until every layer is to be proved again
+        wanted, line = ROOM * proofs / passes, ROOM * self._cost_of(Level.LIGHT) / passes
+        both = self._budget * (READING + PROVING)
+        if done > 2 * DENSE_STEPS:  # by then the costs are known
+            self.uncovered = wanted + line if wanted + line > both else 0.0
+        self.proving.share = min(wanted, max(both - line, LEAST * both), (1 - LEAST) * both)
+        self._reading.share = both - self.proving.share
+        self._light.share = LIGHT_PART * self._reading.share
 
     def wish(self, step: int) -> tuple[float, float]:
         """Seconds still to be earned before another reading, and seconds earned by each step."""
@@ -224,10 +269,12 @@ class Schedule:
         self.proving.earn(passed)
         reading = mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
-        if self._read_now or reading > IDLE:
+        first, read_now, self._read_now = self.readings == 1 and self._read_now, self._read_now, False
+        if first:  # it loads what no later one has to: counted in the share, and no measure of what readings cost
+            return
+        if read_now or reading > IDLE:
             self._spend(reading, self._level_now)
-        if self._read_now:
-            self._read_now = False
+        if read_now:
             self._taken[self._level_now].append(reading)
 
     def _spend(self, seconds: float, level: Level) -> None:

@@ -70,6 +70,11 @@ class Vectors:
         self.reduce: Callable[[Tensor], Tensor] | None = None
         self._rooms: dict[str, Room] = {}  # fresh memory costs a CPU more than the arithmetic done in it
 
+    def follow(self, rows: Sequence[int]) -> None:
+        """Take the rows of the coming weights; where they are others, what was kept is of no use."""
+        if self.rows != list(rows):
+            self.rows, self.steps, self._shapes, self._rooms, self._kept = list(rows), [], [], {}, False
+
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Remember the weights as they are, for the update."""
         self.steps = []
@@ -175,25 +180,32 @@ class Normalizers:
 
     Attributes:
         forms: what each of them was at the last reading, by row.
+        gammas: of those that have some.
     """
 
     def __init__(self) -> None:
         self._segments, self._means = Segments(), Segments()
         self.forms: dict[int, Normalizer] = {}
+        self.gammas: dict[int, Tensor] = {}
         self._asked: dict[int, list[float]] = {}
 
-    def read(self, layers: Mapping[int, WatchedLayer], listener: Listener, sheet: Sheet) -> dict[int, Tensor]:
+    def read(
+        self, layers: Mapping[int, WatchedLayer], listener: Listener, weights: Mapping[int, Tensor], sheet: Sheet
+    ) -> dict[int, Tensor]:
         """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
 
         Args:
             layers: the normalizers by row.
             listener: what was heard of each.
+            weights: of layers that have one, by row.
             sheet: where to write.
 
         Returns:
             |γ|/σ of each: by channel for batch normalization, of the worst sample or group for the others.
         """
         forms = self.forms = {row: self._form(row, layer) for row, layer in layers.items()}
+        found_gammas = {row: layer.gain_of(forms[row], weights.get(row)) for row, layer in layers.items()}
+        self.gammas = {row: gamma for row, gamma in found_gammas.items() if gamma is not None}
         for row, layer in layers.items():
             form = forms[row]
             if form.kind == "batch" and form.running is not None:
@@ -213,8 +225,9 @@ class Normalizers:
         sheet.put_column(rows, "inverse_max", steepest)
         sheet.put_column(rows, "inverse_min", self._segments.reduce(joined, "min"))
         sheet.put_column(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
-        gammas = {row: gamma for row in rows if (gamma := layers[row].gain_of(forms[row])) is not None}
-        worst = {row: _worst(forms[row], heard[row], steepest[place]) for place, row in enumerate(rows)}
+        gammas = {row: self.gammas[row] for row in rows if row in self.gammas}
+        several = zip(rows, steepest.unbind(), strict=True)
+        worst = {row: _worst(forms[row], heard[row], steep) for row, steep in several}
         scales = worst | scaled_gains(gammas, worst)
         if gammas:
             sheet.put_column(gammas, "gamma_max", torch.stack(_largest(list(gammas.values()))))
@@ -233,7 +246,7 @@ class Normalizers:
 
     def _read_means(self, rows: Sequence[int], found: Mapping[int, ObservedSigma | None], sheet: Sheet) -> None:
         """Write down the mean square of the means that were taken off."""
-        means = {row: torch.cat(one.means) for row in rows if (one := found[row]) is not None and one.means}
+        means = {row: _joined(one.means) for row in rows if (one := found[row]) is not None and one.means}
         if means:
             self._means.fit(list(means.values()))
             sheet.put_column(means, "mean_square", self._means.reduce(torch.cat(list(means.values())).square(), "mean"))
@@ -253,8 +266,11 @@ def groups_of(layer: WatchedLayer, form: Normalizer) -> int:
 
 def _one(spread: ObservedSigma | None) -> Tensor:
     assert spread is not None  # only those heard come here
-    parts = [t.reshape(-1) for t in spread.inverse]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return _joined([t.reshape(-1) for t in spread.inverse])
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _largest(vectors: Sequence[Tensor]) -> list[Tensor]:

@@ -109,11 +109,11 @@ def krylov_facts(normal: Linear, start: Tensor, steps: int) -> KrylovFacts:
     size = start.shape[-1]
     steps = min(steps, size)
     basis, images, residual = batched_lanczos(normal, start, steps)
-    gram = torch.einsum("iabn,jabn->abij", basis, basis)
+    gram = basis @ basis.mT
     skew = torch.linalg.matrix_norm(gram - torch.eye(steps, dtype=gram.dtype, device=gram.device))
     skew = skew + 2 * steps * dot_error(size)
-    longest = torch.linalg.vector_norm(images, dim=-1).amax(0)
-    ritz = torch.einsum("iabn,jabn->abij", basis, images)
+    longest = torch.linalg.vector_norm(images, dim=-1).amax(-1)
+    ritz = basis @ images.mT
     return KrylovFacts(size, steps, start.shape[1], (ritz + ritz.mT) / 2, skew, longest, residual)
 
 
@@ -140,29 +140,33 @@ def ends_from(
 
 
 def batched_lanczos(normal: Linear, start: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows V, their images, both (steps, matrices, starts, n), and ‖F‖_F of the residuals of A V_j ⊂ V_{j+1}."""
-    basis = start.new_empty(steps, *start.shape)
+    """Rows V, their images, both (matrices, starts, steps, n), and ‖F‖_F of the residuals of A V_j ⊂ V_{j+1}."""
+    basis = start.new_empty(*start.shape[:-1], steps, start.shape[-1])  # so that the rows of one start lie together
     images = torch.empty_like(basis)
+    parts = start.new_zeros(*start.shape[:-1], steps - 1, steps)  # of the images along the rows
     vector = start / torch.linalg.vector_norm(start, dim=-1, keepdim=True)
-    total = torch.zeros(start.shape[:-1], dtype=torch.float64, device=start.device)
     for k in range(steps):
-        basis[k] = vector
-        images[k] = normal(vector)
+        basis[..., k, :] = vector
+        image = images[..., k, :] = normal(vector)
         if k + 1 == steps:
             break
-        known = basis[: k + 1]
-        along, rest = _split(images[k], known)
+        known = basis[..., : k + 1, :]
+        along, rest = _split(image, known)
         beta = torch.linalg.vector_norm(rest, dim=-1, keepdim=True)
-        ended = beta <= EXHAUSTED * 2 * UNIT * torch.linalg.vector_norm(images[k], dim=-1, keepdim=True)
-        if start.device.type != "cpu" or bool(ended.any()):  # asking a device would wait for it
-            beta = beta.masked_fill(ended, 0.0)  # the space is invariant, and any direction outside it may go on
-            fresh = _other_direction(start, k + 1)
-            rest = torch.where(ended, _split(fresh, known)[1], rest)
+        ended = beta <= EXHAUSTED * 2 * UNIT * torch.linalg.vector_norm(image, dim=-1, keepdim=True)
+        parts[..., k, : k + 1] = along
+        parts[..., k, k + 1 : k + 2] = beta
+        if start.device.type == "cpu" and not bool(ended.any()):  # asking a device would wait for it
+            vector = rest / beta
+            continue
+        parts[..., k, k + 1 : k + 2].masked_fill_(ended, 0.0)  # the space is invariant, and any direction
+        fresh = _split(_other_direction(start, k + 1), known)[1]  # outside it may go on
+        rest = torch.where(ended, fresh, rest)
         vector = rest / torch.linalg.vector_norm(rest, dim=-1, keepdim=True)
-        left = images[k] - torch.einsum("iab,iabn->abn", along, known) - beta * vector
-        size = torch.linalg.vector_norm(images[k], dim=-1)
-        total = total + (torch.linalg.vector_norm(left, dim=-1) + 8 * (k + 8) * UNIT * size) ** 2
-    return basis, images, house_up(total.sqrt())
+    left = torch.linalg.vector_norm(images[..., :-1, :] - parts @ basis, dim=-1)
+    rounding = 8 * UNIT * torch.arange(8, steps + 7, dtype=left.dtype, device=left.device)
+    off = left + rounding * torch.linalg.vector_norm(images[..., :-1, :], dim=-1)
+    return basis, images, house_up(torch.linalg.vector_norm(off, dim=-1))
 
 
 def _other_direction(start: Tensor, seed: int) -> Tensor:
@@ -175,12 +179,12 @@ def _other_direction(start: Tensor, seed: int) -> Tensor:
 
 def _split(vector: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Coefficients along orthonormal rows, and what is left: twice, so that it is orthogonal to rounding."""
-    along = torch.zeros(rows.shape[:-1], dtype=vector.dtype, device=vector.device)
+    along, rest = torch.zeros_like(rows[..., 0]), vector[..., None, :]
     for _ in range(2):
-        more = torch.einsum("iabn,abn->iab", rows.conj(), vector)
-        vector = vector - torch.einsum("iab,iabn->abn", more, rows)
-        along = along + more
-    return along, vector
+        more = rest @ rows.mH
+        rest = rest - more @ rows
+        along = along + more[..., 0, :]
+    return along, rest[..., 0, :]
 
 
 def _stretch(steps: int, part: float, drift: float, largest: float) -> float:

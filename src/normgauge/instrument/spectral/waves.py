@@ -238,5 +238,5 @@ def _guess(product: Tensor, index: Tensor, steps: int) -> float:
     product, vector = product[largest], vector[largest]
     steps = min(steps, product.shape[-1])
     basis, images, _ = batched_lanczos(lambda x: (product @ x.mT).mT, vector.mT, steps)
-    small = torch.einsum("iabn,jabn->abij", basis.conj(), images)
+    small = basis.conj() @ images.mT
     return float(torch.linalg.eigvalsh((small + small.mH) / 2)[..., -1].max())
