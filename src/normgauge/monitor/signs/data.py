@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
+    DATA_APART,
     DATA_JUMP,
     DATA_LARGE,
     DATA_SMALL,
@@ -29,6 +30,7 @@ class DataScale(Sign):
     """Data far from the size networks are initialized for, as the first layers take them, or of another than before."""
 
     rank = "setting"
+    _step = 0  # of the reading before
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the root mean square of the input with its level and with fixed limits."""
@@ -37,7 +39,8 @@ class DataScale(Sign):
             return
         level = self._levels[0]
         factor = level.factor(size)
-        if factor > DATA_JUMP or factor < 1 / DATA_JUMP:
+        near, self._step = seen.step - self._step <= DATA_APART, seen.step
+        if (factor > DATA_JUMP or factor < 1 / DATA_JUMP) and (near or seen.story.worse):  # else it may have drifted
             sentence = (
                 f"the data changed scale: the input's root mean square is {size:.3g} at step {seen.step}; it was "
                 f"{level.value:.3g} before, and is not normalized as then."
