@@ -15,7 +15,7 @@ from normgauge.monitor.layers import WatchedLayer, is_norm
 from normgauge.monitor.optimizer import at_hand
 
 MOST_NODES = 4000  # of the graph of a pass that are looked at
-KEPT = 65536  # numbers of an output that are kept from step to step, to tell which sample broke
+KEPT = 1 << 18  # numbers of an output that are kept from step to step, to tell which sample broke
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}  # as autograd numbers them
 HOPS = 4  # from a loss to the node that reduced it
 

@@ -37,9 +37,9 @@ class BrokenSample(Sign):
             said = {
                 "input": f"{which} of the batch holds numbers that are not finite",
                 "target": f"the target of {which} is not finite",
-                "entered": f"{which} reaches the first layer with numbers that are not finite, although its input is",
-                "output": f"{which} alone has an output that is not finite, although its input is",
-                "slope": f"the loss of {which} alone has a gradient that is not finite, although its output is",
+                "entered": f"{which} reaches the first layer with numbers that are not finite, and its input is finite",
+                "output": f"{which} alone has an output that is not finite, although its input is finite",
+                "slope": f"the loss of {which} alone has a gradient that is not finite, although its output is finite",
             }
             yield self._say(seen, said[broken.what])
 

@@ -13,6 +13,7 @@ from normgauge.monitor.thresholds import (
     DATA_LARGE,
     DATA_SMALL,
     LOSS_APART,
+    LOSS_BIG,
     LOSS_HIGH,
     LOSS_HIGH_SPREAD,
     LOSS_JUMP,
@@ -34,7 +35,14 @@ class DataScale(Sign):
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the root mean square of the input with its level and with fixed limits."""
-        size = seen.given
+        size, story = seen.given, seen.story
+        if story.stuck and story.start > LOSS_BIG and seen.facts.reduction != "sum":
+            sentence = (
+                f"the data are not normalized: the loss began at {story.start:.3g} and makes no progress in "
+                f"{story.count} steps, for targets far larger than what a network puts out at first."
+            )
+            advice = "Scale the targets (subtract their mean, divide by their standard deviation)."
+            yield Alarm(seen.step, "data_scale", "", sentence, story.start, LOSS_BIG, advice, 1)
         if size is None or not math.isfinite(size):
             return
         level = self._levels[0]

@@ -13,6 +13,7 @@ from normgauge.monitor.thresholds import (
     BARE_ROW,
     BARE_STEPS,
     DEEP,
+    FADED,
     GATED,
     SQUASHED,
     START_READINGS,
@@ -83,7 +84,7 @@ class NoGradient(Sign):
         if any("update" in row for row in seen.rows):
             yield from self._nothing(seen)
 
-    def _lasts(self, streak: Streak, seen: Seen, row: int, steps: int) -> int | None:
+    def _lasts(self, streak: Streak, seen: Seen, row: int, steps: int, least: int = BARE_ROW) -> int | None:
         """The step since which a layer shows it, where that is for long and at steps one after the other.
 
         What is trained at every second or fifth step only has no gradient at others; so some in a row are asked for.
@@ -91,7 +92,7 @@ class NoGradient(Sign):
         count, began = streak.now(row)
         if count < START_READINGS:
             return None
-        if streak.longest(row) < BARE_ROW:
+        if streak.longest(row) < least:
             if self._asks < BARE_ASKS:
                 self._asks += seen.step > self._asked
                 self._asked = seen.step
@@ -153,8 +154,8 @@ class NoGradient(Sign):
             row for k, row in known if row.get("gradient", 0.0) > 0.0 and "update" in row and seen.facts.of(k).trains
         ]
         still = bool(able) and seen.rate != 0.0 and all(row["update"] == 0.0 for row in able)
-        count, began = self._all.see(still, seen.step)
-        if count >= STILL_READINGS:
+        count, _ = self._all.see(still, seen.step)
+        if began := self._lasts(self._all, seen, 0, STILL_READINGS - 1, STILL_READINGS):
             sentence = f"there is no update: no weight moved in {count} readings, although there are gradients."
             advice = "Is optimizer.step() called, before monitor.step(), and does the optimizer hold these parameters?"
             yield Alarm(seen.step, "no_update", "", sentence, float(count), float(STILL_READINGS), advice, began)
@@ -181,13 +182,13 @@ class Vanishing(Sign):
         if squashed >= SQUASHED and seen.story.stuck and not gated:
             yield self._stuck(seen, squashed)
             return
-        if squashed >= 3 and share < VANISHED:
+        if squashed >= 3 and share < (FADED if seen.story.stuck else VANISHED):
             kind = "vanishing_gradient"
         elif bare and (share < VANISHED or max(weights, biases) > 1 / VANISHED):
             kind = "no_normalizer"
         count, began = self._streak.see(bool(kind), seen.step)
         if count >= START_READINGS:
-            yield self._say(seen, kind, rows, share if share < VANISHED else max(weights, biases), squashed, began)
+            yield self._say(seen, kind, rows, share if share < FADED else max(weights, biases), squashed, began)
 
     def _stuck(self, seen: Seen, squashed: int) -> Alarm:
         sentence = (

@@ -66,7 +66,8 @@ class LearningRate(Sign):
         cold = bool(seen.facts.attends and seen.facts.adaptive) and not story.warmed and len(self._early) == 3
         if cold and path > TURN_COLD and COLD_STEPS <= story.count <= WARM_STEPS and not story.gains:
             return f"the first three steps read moved the middle layer by {path:.0%} of its norm, and nothing is gained"
-        if story.stuck and path > (TURN_STUCK if cold else TURN_EARLY):
+        summed = seen.facts.reduction == "sum" and seen.facts.adaptive is False
+        if story.stuck and path > (TURN_STUCK if cold or summed else TURN_EARLY):
             return (
                 f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first steps moved "
                 f"the middle layer by {max(self._early):.0%} of its norm each"

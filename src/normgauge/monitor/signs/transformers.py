@@ -12,8 +12,9 @@ from normgauge.monitor.thresholds import (
     LOGIT_HIGH,
     LOGIT_SATURATED,
     START_READINGS,
+    STREAM_DEEP,
+    STREAM_FACTOR,
     STREAM_GREW,
-    STREAM_STEADY,
     SUMS,
 )
 
@@ -75,33 +76,32 @@ class Stream(Sign):
             return
         near, far = rows[1], rows[-1]  # the first is given an embedding, of any size
         deep, long = sizes[far] / sizes[near], sizes[far] / self._starts[far]
-        grows = max(deep, long if seen.story.worse else 0.0)  # over time it may grow with what is learnt
-        count, began = self._streak.see(grows > STREAM_GREW, seen.step)
+        # sums of branches grow like the root of the depth, a fault by a factor at each block
+        blocks = median([sizes[b] / sizes[a] for a, b in zip(rows[1:], rows[3:], strict=False)]) or 0.0
+        multiplied = blocks > STREAM_FACTOR and deep > STREAM_DEEP
+        grows = max(deep if multiplied else 0.0, long if seen.story.worse else 0.0)  # what is learnt may grow it, too
+        count, began = self._streak.see(multiplied or grows > STREAM_GREW, seen.step)
         if count >= START_READINGS:
             name = self._places[far].name
             how = (
                 f"from {sizes[near]:.3g} at {self._places[near].name} to {sizes[far]:.3g} at {name}"
-                if deep >= long
+                if multiplied
                 else f"from {self._starts[far]:.3g} at first to {sizes[far]:.3g} at {name}"
             )
             sentence = f"the residual stream grows {how}: later blocks add next to nothing to it."
             advice = "Scale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
-            yield Alarm(seen.step, "residual_growth", name, sentence, grows, STREAM_GREW, advice, began)
+            limit = STREAM_DEEP if multiplied else STREAM_GREW
+            yield Alarm(seen.step, "residual_growth", name, sentence, grows, limit, advice, began)
         elif count:
             seen.story.ask(seen.step + 1, everything=True)
 
     def _sizes(self, seen: Seen) -> dict[int, float]:
         """What normalizers are given; without them, what the layers of a network with many sums are given."""
         sizes = self._column(seen, "input_rms")
-        if len(sizes) >= 4 or self._rows("norm") or seen.facts.met("AddBackward") < SUMS:
+        if len(sizes) >= 4 or seen.facts.met("AddBackward") < SUMS:
             return sizes
         layers = self._column(seen, "entered")
-        if len(layers) < SUMS:
-            return {}
-        half = len(layers) // 2
-        early, late = (median(list(layers.values())[part]) for part in (slice(half), slice(half, None)))
-        steady = early is not None and late is not None and late > STREAM_STEADY * early
-        return layers if steady else {}
+        return layers if len(layers) >= SUMS else {}
 
     def _column(self, seen: Seen, name: Column) -> dict[int, float]:
         known = {row: numbers[name] for row, numbers in enumerate(seen.rows) if name in numbers}
