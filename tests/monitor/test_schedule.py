@@ -91,7 +91,7 @@ def test_short_steps_get_lines_too(clock: Clock) -> None:
 
 def test_light_readings_fill_in_where_whole_ones_are_dear(clock: Clock) -> None:
     plan = Schedule(0.03, None, 0)
-    read = run(plan, clock, 4000, 0.01, {Level.LIGHT: 0.004, Level.PLAIN: 0.03, Level.RICH: 0.06})
+    read = run(plan, clock, 4000, 0.01, {Level.LIGHT: 0.004, Level.ALERT: 0.01, Level.PLAIN: 0.03, Level.RICH: 0.06})
     levels = dict(read_levels(plan, read))
     gaps = [b - a for a, b in pairwise(levels)]
     assert max(gaps[FIRST_READINGS + 1 :]) <= LONGEST_STEPS + LOOK and not plan.late
@@ -121,12 +121,33 @@ def test_everything_is_read_every_ten_steps_where_all_are_read(clock: Clock) -> 
 
 def test_a_line_that_is_overdue_takes_what_was_saved_for_proofs(clock: Clock) -> None:
     plan = Schedule(0.03, None, 0)
-    read = run(plan, clock, 2000, 0.01, 0.012)  # needs 2.4 per cent for one in 50 steps
-    gaps = [b - a for a, b in pairwise(read)]
-    assert max(gaps[FIRST_READINGS + 2 :]) <= LONGEST_STEPS + LOOK  # the first light ones show what they cost
+    read = run(plan, clock, 2000, 0.01, 0.009)  # needs 1.8 per cent for one in 50 steps
+    gaps = [b - a for a, b in pairwise(read) if a > 500]  # what the first looks took is saved up again by then
+    assert gaps and max(gaps) <= LONGEST_STEPS + LOOK
     costly = Schedule(0.03, None, 0)
     run(costly, clock, 2000, 0.01, 0.1)
     assert costly.late
+
+
+def test_what_alarms_ask_for_is_read_whenever_the_steps_have_doubled(clock: Clock) -> None:
+    plan = Schedule(0.03, None, 0)
+    costs = {Level.LIGHT: 0.3, Level.ALERT: 0.5, Level.PLAIN: 2.0, Level.RICH: 4.0}
+    levels = dict(read_levels(plan, run(plan, clock, 1100, 0.01, costs)))
+    assert [step for step, level in levels.items() if level is Level.ALERT] == [2**k for k in range(2, 11)]
+    assert not plan.proves(0.0, None)  # what they took is owed by proofs
+
+
+def test_a_reading_that_was_asked_for_holds_what_the_sign_needs() -> None:
+    plan = Schedule(0.03, None, 0)
+    for level, due, everything, got in (
+        (Level.LIGHT, True, False, Level.ALERT),
+        (Level.RICH, False, False, Level.ALERT),
+        (Level.PLAIN, True, False, Level.PLAIN),
+        (Level.PLAIN, True, True, Level.RICH),
+    ):
+        plan.level = level
+        plan.want(due=due, everything=everything)
+        assert plan.level is got
 
 
 def test_proofs_keep_to_their_part_and_are_renewed_where_every_step_is_read(clock: Clock) -> None:

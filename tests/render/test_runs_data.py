@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normgauge.core import store
-from normgauge.core.store.steps import packed_step
+from normgauge.core.store.steps import StepRecord, packed_step
 from normgauge.render.runs_data import (
     both_ends,
     column_evidence,
@@ -22,6 +22,7 @@ from normgauge.render.runs_data import (
     step_span,
     thin_band,
     thin_series,
+    told_band,
 )
 from normgauge.render.runs_incidents import run_incidents
 from normgauge.render.runs_words import run_sentences
@@ -91,8 +92,17 @@ def test_cells_of_a_step(tmp_path):
     assert layer_cells(record, "none", 2) == [None, None]
 
 
+def test_a_band_that_is_told_keeps_the_ends_at_the_steps_of_its_curve_and_still_encloses():
+    both = [(step, math.sin(step), math.sin(step) + 1.0) for step in range(1, 2001)]
+    pairs = thin_series([(step, low) for step, low, _ in both])
+    band = told_band(both, pairs)
+    assert {step: ends for step, *ends in band}.items() >= {s: [low, low + 1.0] for s, low in pairs}.items()
+    assert min(b[1] for b in band) == min(b[1] for b in both) and max(b[2] for b in band) == max(b[2] for b in both)
+    assert len(band) < 700 and told_band(both[:50], pairs) == both[:50]
+
+
 def test_the_lines_of_a_map_go_on_inside_a_run_and_not_outside():
-    lines = [{"step": s} for s in (20, 21, 60)]
+    lines = [StepRecord({"step": s, "totals": {}}, b"{}") for s in (20, 21, 60)]
     assert [r and r["step"] for r in sampled_steps(lines, 0, 100, 10)] == [
         None,
         None,

@@ -21,8 +21,8 @@ DECADE = math.log(10)
 WAYS = ("total", "layer")
 
 EVERY = 8
-"""Calls of which one is worked out, for 2 to 10 % of a step on a CPU. On digits 8 keeps nine tenths of the decades that 1
-takes at the same weight and accuracy, 16 keeps eight."""
+"""Calls of which one is worked out, for 2 to 10 % of a step on a CPU. On digits 8 keeps nine tenths of the decades that
+1 takes at the same weight and accuracy, 16 keeps eight."""
 
 
 class Penalty:

@@ -88,11 +88,15 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Queries and keys of one pass: (batch or batch·heads, …, positions, width) each, and what multiplies them."""
+    """Queries and keys of one pass: (batch or batch·heads, …, positions, width) each, and what multiplies them.
+
+    ``learnt`` is what multiplies them besides and is no number at hand: one for all heads, or one a head.
+    """
 
     query: Tensor
     key: Tensor
     scale: float | None
+    learnt: Tensor | None = None
 
     def largest(self, heads: int) -> Tensor | None:
         """The largest |logit| of the first sample over all pairs of positions, masked ones too.
@@ -106,7 +110,12 @@ class Products:
         if query.ndim > 3 and query.shape[1] != key.shape[1]:
             key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
         with torch.autocast(query.device.type, enabled=False):
-            least, most = torch.aminmax(query @ key.mT)
+            logits = query @ key.mT
+            if self.learnt is not None:
+                if self.learnt.numel() not in (1, logits.shape[-3]):
+                    return None
+                logits = logits * self.learnt.detach().reshape(-1, 1, 1)
+            least, most = torch.aminmax(logits)
             return torch.maximum(-least, most) * abs(self.scale)
 
 
@@ -147,7 +156,8 @@ def products_of(found: tuple[Any, Any]) -> Products:
         else (logits._saved_self, logits._saved_mat2)
     )
     softmax = _through(values.next_functions[0][0], MOVING | SCALING | MASKING)
-    return Products(query, key.mT, _scale_between(softmax.next_functions[0][0], logits))
+    scale, learnt = _scale_between(softmax.next_functions[0][0], logits)
+    return Products(query, key.mT, scale, learnt)
 
 
 def sources_of(found: tuple[Any, Any], made: Mapping[int, nn.Module]) -> tuple[Source, Source, Source] | None:
@@ -176,7 +186,8 @@ def told_apart(out: nn.Module, found: tuple[Any, Any], made: Mapping[int, nn.Mod
     products, sources = products_of(found), sources_of(found, made)
     if sources is None:
         return None
-    return Attention(out, *sources, width=int(products.query.shape[-1]), scale=products.scale)
+    scale = products.scale if products.learnt is None else None
+    return Attention(out, *sources, width=int(products.query.shape[-1]), scale=scale)
 
 
 def own_attention(module: nn.MultiheadAttention) -> Attention | None:
@@ -248,14 +259,20 @@ def _through(node: Any, passed: frozenset[str]) -> Any:
     return None
 
 
-def _scale_between(node: Any, last: Any) -> float | None:
-    """The product of all numbers that logits are multiplied with or divided by before the softmax."""
+def _scale_between(node: Any, last: Any) -> tuple[float | None, Tensor | None]:
+    """The product of all numbers that logits are multiplied with or divided by before the softmax, and one tensor."""
     scale: float | None = 1.0
+    learnt: Tensor | None = None
     while node is not last and scale is not None:
         if kind_of(node) in SCALING:
-            scale = _scaled(scale, node)
+            scaled = _scaled(scale, node)
+            if scaled is None and learnt is None and isinstance(node._saved_other, Tensor):
+                other = node._saved_other
+                learnt = other if kind_of(node) == "Mul" else other.reciprocal()
+            else:
+                scale = scaled
         node = node.next_functions[0][0]
-    return scale
+    return scale, learnt
 
 
 def _factor(path: list[Any], between: Kind) -> float | None:

@@ -16,9 +16,13 @@ from normgauge.monitor.layers import WatchedLayer, is_norm
 from normgauge.monitor.optimizer import at_hand
 
 MOST_NODES = 4000  # of the graph of a pass that are looked at
-KEPT = 65536  # numbers of an output that are kept from step to step, to tell which sample broke
+KEPT = 1 << 18  # numbers of an output that are kept from step to step, to tell which sample broke
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}  # as autograd numbers them
 HOPS = 4  # from a loss to the node that reduced it
+
+# Settings by which an optimizer is known whose steps do not grow with the gradient: Adam, RMSprop, Adadelta, Adagrad,
+# Rprop, Adafactor, Muon
+ADAPTIVE = frozenset({"betas", "alpha", "rho", "initial_accumulator_value", "etas", "beta2_decay", "ns_steps"})
 Loss = torch.nn.modules.loss._Loss
 
 
@@ -90,7 +94,9 @@ class Passes:
     Attributes:
         training: whether the last pass with gradients ran in train mode.
         nodes: how often each operation was met, once a pass was seen.
+        entered: what the first layer was given last, where it is small.
         made: the last output, where it is small.
+        slope: the gradient of the loss by that output, once a backward pass has come by.
         target: what the loss compared it with, where a module of torch did.
         reduction: of that module.
         classes: how many classes a cross entropy was given.
@@ -100,7 +106,9 @@ class Passes:
     def __init__(self) -> None:
         self.training: bool | None = None
         self.nodes: Mapping[str, int] = {}
+        self.entered: Tensor | None = None
         self.made: Tensor | None = None
+        self.slope: Tensor | None = None
         self.target: Tensor | None = None
         self.reduction = ""
         self.classes = 0
@@ -113,9 +121,25 @@ class Passes:
         if made is None:
             return
         self.shape = tuple(made.shape)
-        self.made = _small(made)
+        self.made, self.slope = _small(made), None
+        if self.made is not None and made.grad_fn is not None:
+            self._await_slope(made.grad_fn, made.output_nr)
         if not self.nodes:
             self.nodes = operations_of(made.grad_fn)
+
+    def enter(self, args: Sequence[Any]) -> None:
+        """Take in what the first layer is given."""
+        given = next((x for x in args if isinstance(x, Tensor)), None)
+        self.entered = None if given is None else _small(given)
+
+    def _await_slope(self, node: Any, place: int) -> None:
+        """Keep the gradient that comes back to this output of a node; nothing of the graph is kept."""
+
+        def keep(slopes: Sequence[Tensor | None]) -> None:
+            slope = slopes[place]
+            self.slope = None if slope is None else slope.detach()
+
+        node.register_prehook(keep)
 
     def judge(self, module: Any, args: Sequence[Any]) -> None:
         """Take in one call of a loss of torch."""
@@ -153,7 +177,7 @@ def facts_of(model: nn.Module, layers: Sequence[WatchedLayer], optimizers: Seque
     eps = [at_hand(group.get("eps")) for group in groups if "betas" in group]
     return Facts(
         [_layer(layer, held) for layer in layers],
-        any("betas" in group or "alpha" in group for group in groups) if groups else None,
+        any(ADAPTIVE & group.keys() and "lambd" not in group for group in groups) if groups else None,  # ASGD has both
         min((value for value in eps if value is not None), default=None),
         any(map(_changes, model.modules())),
         passes.nodes,

@@ -30,13 +30,14 @@ FAST = 1.02  # a norm over that at the reading before: what rises more may be fo
 # Numbers that go into a line as they were fetched
 PLAIN: tuple[Column, ...] = (
     "norm_lower", "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
-    "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "capped",
+    "half", "entered", "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "capped",
 )  # fmt: skip
 
-# Where the samples of the input, the output and the target that are not finite are written down
+# Where the samples of input, target, first layer, output and its gradient that are not finite are written down
 BATCHES: tuple[tuple[Column, Column, Column], ...] = (
-    ("input_at", "input_bad", "input_of"), ("output_at", "output_bad", "output_of"),
-    ("target_at", "target_bad", "target_of"),
+    ("input_at", "input_bad", "input_of"), ("target_at", "target_bad", "target_of"),
+    ("entered_at", "entered_bad", "entered_of"), ("output_at", "output_bad", "output_of"),
+    ("slope_at", "slope_bad", "slope_of"),
 )  # fmt: skip
 
 
@@ -133,10 +134,11 @@ class Instruments:
         """The coming step will be read: listen, and keep what its update will be compared with.
 
         Args:
-            level: a rich one has gains of heads, logits and steps in the operator norm; a light one no norms.
+            level: a rich one has gains of heads, logits and steps in the operator norm; an alert one logits and no
+                norms; a light one none of these, and no updates.
         """
         self._level = level
-        self._listener.awake, self._listener.rich = True, level is Level.RICH
+        self._listener.awake, self._listener.rich = True, level in (Level.ALERT, Level.RICH)
         layout = self._laid_out()
         if layout is not self._armed:
             self._armed = layout
@@ -169,14 +171,22 @@ class Instruments:
         self._slopes(self._samples, layout.large, layout.samples, sheet)
         self._read_biases(sheet)
         if self._listener.rich and block is None:
-            self._read_steps(layout, sheet)
             self._read_transformers(layout.weights, sheet)
+            self._read_entered(sheet)
+        if self._level is Level.ALERT:
+            self._put_sizes(layout.large, sheet)
+            self._listener.forget()
+            return sheet
+        if self._listener.rich and block is None:
+            self._read_steps(layout, sheet)
         self.norms.read(layout.weights, lambda row: self._fold(self.layers[row], scales), turns, sheet)
-        others = [(row, weight) for row, weight in layout.large if row not in self.norms]
-        if others:
-            sheet.put_column([row for row, _ in others], "frobenius", self._sizes(dict(others)))
+        self._put_sizes([(row, weight) for row, weight in layout.large if row not in self.norms], sheet)
         self._listener.forget()
         return sheet
+
+    def _put_sizes(self, weights: Weights, sheet: Sheet) -> None:
+        if weights:
+            sheet.put_column([row for row, _ in weights], "frobenius", self._sizes(dict(weights)))
 
     @torch.no_grad()
     def prove(self, part: Part, step: int, sheet: Sheet) -> None:
@@ -337,13 +347,17 @@ class Instruments:
         """Write down the size of the network's input and whether it runs in float16."""
         sheet.half = self._listener.half
         passes = self._listener.passes
-        given, made, target = map(part_here, (self._listener.given, passes.made, passes.target))
+        entered = passes.entered
+        if entered is not None and entered.shape[:1] != passes.shape[:1]:
+            entered = None  # its rows are not the samples
+        kept = (self._listener.given, passes.target, entered, passes.made, passes.slope)
+        given, *others = map(part_here, kept)
         if given is not None and given.numel():
             size = torch.linalg.vector_norm(_wide(given)) / math.sqrt(given.numel())
             sheet.put(sheet.network, "input", size)
         if self._listener.taken:
             sheet.put(sheet.network, "taken", torch.stack(self._listener.taken).amax())
-        for name, batch in zip(BATCHES, (given, made, target), strict=True):
+        for name, batch in zip(BATCHES, (given, *others), strict=True):
             if batch is not None and batch.numel() and batch.ndim > 0 and batch.is_floating_point():
                 at, bad, of = name
                 broken = ~torch.isfinite(_wide(batch).reshape(batch.shape[0], -1).sum(1))
@@ -358,12 +372,22 @@ class Instruments:
         matrices = {row: x for (row, _), x in pairs if row in moved and self.layers[row].role == "matrix"}
         self._steps.read({row: moved[row] for row in matrices}, matrices, sheet)
 
+    def _read_entered(self, sheet: Sheet) -> None:
+        """Write down the size of what each matrix and convolution was given."""
+        known = self._listener.entered
+        sizes = {row: known[layer.module] for row, layer in enumerate(self.layers) if layer.module in known}
+        if sizes:
+            sheet.put_column(sizes, "entered", torch.stack(list(sizes.values())))
+
     def _read_transformers(self, weights: Mapping[int, Tensor], sheet: Sheet) -> None:
         """Write down what belongs to attentions, embeddings and adapters."""
         found = self._listener.attentions
         if found and set(found) != self._attended:
             self._attended = set(found)
             self._transformers.attend(found, self.layers)
+        if self._level is Level.ALERT:
+            self._transformers.read_logits(self._listener.logits, sheet)
+            return
         forms = self._normalizers.forms
         around = Surroundings(
             self.layers, weights.get, lambda row: self._fronts.get(self.layers[row].name), forms.__getitem__

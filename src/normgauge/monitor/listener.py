@@ -54,11 +54,13 @@ class ObservedSigma:
         inverse: 1/σ of each channel, sample or group, one tensor a pass.
         means: what a LayerNorm takes off each group, one tensor a pass.
         feeding: identity of the parameter whose output goes straight into the normalizer, if any.
+        half: whether it was given float16.
     """
 
     inverse: list[Tensor] = field(default_factory=list)
     means: list[Tensor] = field(default_factory=list)
     feeding: int | None = None
+    half: bool = False
 
 
 class Listener:
@@ -79,11 +81,12 @@ class Listener:
         sizes: largest spatial input of each convolution.
         fed_by: for each module with a weight, the normalizer whose output is its input as it is.
         given: the network's last input, where it is a tensor of floats.
-        half: whether the first product came out in float16.
+        half: whether a product came out in float16.
         passes: what every pass tells at no cost.
         taken: root mean square of what each layer took that is fed by data, and not by other layers.
         attentions: what was found in front of each layer that has an attention there; None where it cannot be told.
         logits: largest attention logit in front of each of these layers in this step.
+        entered: root mean square of what each matrix and convolution was given, for the first sample of this step.
         rich: whether the coming passes are asked for these.
     """
 
@@ -100,6 +103,7 @@ class Listener:
         self.taken: list[Tensor] = []
         self.attentions: dict[nn.Module, Attention | None] = {}
         self.logits: dict[nn.Module, Tensor] = {}
+        self.entered: dict[nn.Module, Tensor] = {}
         self.rich = True
         self._outputs: dict[int, nn.Module] = {}  # layers by the number of the node of what they made in this step
         self._channels: dict[nn.Module, bool] = {}  # which normalizers are batch normalizations
@@ -183,18 +187,21 @@ class Listener:
         self._made.clear()
         self.taken.clear()
         self.logits.clear()
+        self.entered.clear()
         self._outputs.clear()
         self.given = None
 
     def cares(self, module: nn.Module) -> bool:
         """Whether a call of this module is to be told."""
-        return module in self._parts if self._awake else module is self._model
+        return module in self._parts if self._awake else module is self._model or module is self._first
 
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
         try:
             if module is self._model:
                 self._enter(args, kwargs, output)
+            elif module is self._first and torch.is_grad_enabled():
+                self.passes.enter(args)
             elif isinstance(module, Loss) and torch.is_grad_enabled():
                 self.passes.judge(module, args)
         except Exception as error:  # a measurement must never break the forward pass
@@ -224,15 +231,16 @@ class Listener:
             self.given = None if given is None or _is_vectorized(given) else given.detach()
 
     def _multiplied(self, module: nn.Module, given: Tensor, output: Any) -> None:
-        if isinstance(output, Tensor) and module is self._first:
-            self.half = output.dtype == torch.float16
+        self.half |= isinstance(output, Tensor) and output.dtype == torch.float16
         # Data reach a layer without a graph, whatever the model did to them; behind a frozen layer so do activations.
         if given.grad_fn is not None or len(self.taken) >= MOST_TAKEN:
             return
         trains = any(p is not None and p.requires_grad for p in module._parameters.values())
         if (trains or not self.taken) and given.is_floating_point() and given.numel():
             near = part_here(given)
-            self.taken.append(torch.linalg.vector_norm(near.float()) / math.sqrt(near.numel()))
+            self.taken.append(_size(near))
+        if self.rich and given.is_floating_point() and given.numel() and module not in self.entered:
+            self.entered[module] = _size(part_here(given)[:1])
 
     def _convolved(self, module: Any, given: Tensor, output: Any) -> None:
         size = tuple(given.shape[2 - module.weight.ndim :])
@@ -273,6 +281,7 @@ class Listener:
     def _normalized(self, module: nn.Module, given: Tensor, output: Tensor) -> None:
         self._made[id(output)] = weakref.ref(output), module
         spread = self.spreads.setdefault(module, ObservedSigma())
+        spread.half |= given.dtype == torch.float16
         channels = self._channels.get(module)
         if channels is None:
             channels = self._channels[module] = by_channel(module)
@@ -287,6 +296,11 @@ class Listener:
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
         if spread.feeding is None:
             spread.feeding = weight_before(given)
+
+
+def _size(tensor: Tensor) -> Tensor:
+    """Root mean square."""
+    return torch.linalg.vector_norm(tensor.float()) / math.sqrt(tensor.numel())
 
 
 def is_same_memory(one: Tensor, other: Tensor) -> bool:

@@ -180,7 +180,11 @@ class Monitor:
             heard, self._armed = self._armed, False
             self._measure(lr, heard)
         self._guarded(self._look_after)
-        if self._due() or self._suspicious():
+        due, suspicious = self._due(), self._suspicious()
+        if suspicious:
+            self._schedule.want(due=due, everything=self._watch.story.everything)
+            self._watch.story.everything = False
+        if due or suspicious:
             self._armed = True
             self._guarded(self._arm)
         self._team.release(self._layers)

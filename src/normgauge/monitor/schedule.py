@@ -19,6 +19,10 @@ DENSE_STEPS, CREDIT, GAP = 50, 0.02, 5
 
 FIRST_READINGS = 3  # taken whatever they cost, so that this is known
 
+# What alarms ask for is read whenever the steps have grown by this factor, ten times in a thousand steps, and is paid
+# for by proofs that come later
+GROWTH = 2
+
 # A line is wanted at least so often, and takes what was saved for proofs if there is no other way
 LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
 
@@ -41,11 +45,12 @@ LOOK = 5  # after those first steps, the accounts are looked at once in this man
 
 
 class Level(IntEnum):
-    """How much a reading holds: σ, weights and gradients; norms and updates too; everything."""
+    """How much a reading holds: σ, weights and gradients; updates and logits too; updates and norms too; everything."""
 
     LIGHT = 0
-    PLAIN = 1
-    RICH = 2
+    ALERT = 1
+    PLAIN = 2
+    RICH = 3
 
 
 @dataclass(slots=True)
@@ -113,7 +118,7 @@ class Schedule:
         self._read_now = self.late = self.moving = False
         self._renew_at: int | None = None
         self.readings = self._look_at = self._apart = 0
-        self._whole = self._rich = first - DENSE_STEPS  # the last steps that were read so
+        self._whole = self._rich = self._alert = first - DENSE_STEPS  # the last steps that were read so
         self.turns = 1
 
     @property
@@ -139,11 +144,13 @@ class Schedule:
     def reads(self, step: int) -> None:
         """Note that a reading is being taken at this step."""
         self._level_now = self.level
-        if self.level > Level.LIGHT:
+        if self.level >= Level.PLAIN:
             self.turns = self._turns(step)
             self._whole = step
         if self.level is Level.RICH:
             self._rich = step
+        if self.level in (Level.ALERT, Level.RICH):
+            self._alert = step
         self._apart = step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
         self.readings += 1
@@ -160,7 +167,19 @@ class Schedule:
 
     def rests(self, step: int) -> bool:
         """Whether this step is skipped without looking at the accounts."""
-        return self._every is None and step - self._first > DENSE_STEPS and step < self._look_at
+        skipped = self._every is None and step - self._first > DENSE_STEPS and step < self._look_at
+        return skipped and not self._grown(step + 1)
+
+    def _grown(self, step: int) -> bool:
+        """Whether the steps have doubled since all signs were asked: what shows early must not wait for the budget."""
+        return step - self._first >= GROWTH * (self._alert - self._first)
+
+    def want(self, *, due: bool, everything: bool) -> None:
+        """Let the coming reading, due or not, hold what a sign asked for: updates, and logits with ``everything``."""
+        if not due or self.level <= Level.ALERT:
+            self.level = Level.ALERT
+        elif everything:
+            self.level = Level.RICH
 
     def due(self, step: int) -> bool:
         """Whether a step that comes next is to be read."""
@@ -168,6 +187,9 @@ class Schedule:
         if self._every is not None or self.readings < FIRST_READINGS:
             self.level = whole
             return self._every is None or step % self._every == 0
+        if self._grown(step):
+            self.level = Level.ALERT
+            return True
         dense = step - self._first <= DENSE_STEPS
         if not dense and step - self._last < GAP:
             self._look_at = self._last + GAP
@@ -278,6 +300,9 @@ class Schedule:
             self._taken[self._level_now].append(reading)
 
     def _spend(self, seconds: float, level: Level) -> None:
+        if level is Level.ALERT:
+            self.proving.earned -= seconds
+            return
         self._reading.spent += seconds
         if level is Level.LIGHT:
             self._light.spent += seconds

@@ -25,11 +25,13 @@ Column = Literal[
     # what these are made of: for weights, for normalizers, for normalizers of several processes
     "dot", "sampled_gradient", "bias_gradient", "step_norm", "sampled_norm",
     "inverse_max", "inverse_min", "square", "gain", "mean_square",
-    "present", "inverse_here",
+    "present", "inverse_here", "entered",
     # shown to the watch besides: of normalizers, of the optimizer, of the network's input
-    "running", "batch", "eps", "rate", "momentum", "weight_decay", "input", "taken",
-    # of the network's input and output and of the loss's target: first sample that is not finite, how many, of how many
-    "input_at", "input_bad", "input_of", "output_at", "output_bad", "output_of", "target_at", "target_bad", "target_of",
+    "running", "batch", "eps", "half", "rate", "momentum", "weight_decay", "input", "taken",
+    # of the network's input, of what its first layer is given, of its output, of the gradient there and of the loss's
+    # target: first sample that is not finite, how many, of how many
+    "input_at", "input_bad", "input_of", "entered_at", "entered_bad", "entered_of",
+    "output_at", "output_bad", "output_of", "slope_at", "slope_bad", "slope_of", "target_at", "target_bad", "target_of",
 ]  # fmt: skip
 
 COLUMNS: Mapping[Column, tuple[str, str]] = {
@@ -125,7 +127,7 @@ class Sheet:
         layers: the numbers of each layer, by its row in every column.
         heads: gains of the heads of each attention, by the row of its queries; keys are column and head.
         network: the numbers of the whole network.
-        half: whether its first product came out in float16.
+        half: whether a product of it came out in float16.
         losses: by step, since the reading before.
         told: empty where one process trains alone.
         cells: for each number of ``tensors`` the part of this sheet it goes to, and its key there.

@@ -105,9 +105,7 @@ class Transformers:
                 together.setdefault(alike, []).append(placed)
         for group in together.values():
             _put_gains(around, group, sheet)
-        seen = {placed.rows[0]: logits[placed.one.out] for placed in self._found if placed.one.out in logits}
-        if seen:
-            sheet.put_column(seen, "logit_max", torch.stack(list(seen.values())))
+        self.read_logits(logits, sheet)
         for row in self._lookups:
             weight = around.weight(row)
             if weight is not None:
@@ -115,6 +113,12 @@ class Transformers:
                 sheet.put(sheet.layers[row], "row_max", torch.linalg.vector_norm(weight, dim=dim).amax())
         for adapter in self._adapters:
             sheet.put(sheet.layers[adapter.row], "adapter", _adapter_norm(adapter))
+
+    def read_logits(self, logits: Mapping[nn.Module, Tensor], sheet: Sheet) -> None:
+        """Write down the largest logit of each attention."""
+        seen = {placed.rows[0]: logits[placed.one.out] for placed in self._found if placed.one.out in logits}
+        if seen:
+            sheet.put_column(seen, "logit_max", torch.stack(list(seen.values())))
 
 
 def _put_gains(around: Surroundings, group: Sequence[Placed], sheet: Sheet) -> None:

@@ -213,6 +213,9 @@ class Normalizers:
             if layer.module in listener.frozen:
                 sheet.put(sheet.layers[row], "batch", listener.frozen[layer.module])
         found = {row: listener.spreads.get(layer.module) for row, layer in layers.items()}
+        for row, one in found.items():
+            if one is not None and one.half:
+                sheet.put(sheet.layers[row], "half", 1.0)
         heard = {row: one if one and one.inverse else running_sigmas(forms[row]) for row, one in found.items()}
         rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
         if not rows:

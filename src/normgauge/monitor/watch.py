@@ -29,7 +29,7 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 SIGNS: tuple[type[Sign], ...] = (
     BrokenSample, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum, RateFaded,
     UpdateLost,
-    MissingNormalizer, WeightScale, Epsilon, DeadUnits, Vanishing, LearningRate, Attention, Stream, BrokenNumbers,
+    MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,
 )  # fmt: skip

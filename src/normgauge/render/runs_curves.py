@@ -18,6 +18,7 @@ from normgauge.render.runs_data import (
     step_span,
     thin_band,
     thin_series,
+    told_band,
     total_evidence,
 )
 from normgauge.render.svg import Axis, Shape
@@ -129,10 +130,11 @@ def product_curves(index: int, item: LabelledRun) -> list[RunCurve]:
     """P_w, whose line is its lower end since the upper one shows the slack between two proofs, and Π1/σ."""
     total = item.run.total
     lower = total(f"{WEIGHTS}_lower")
+    norms, sigmas = thin_series(lower), thin_series(total(f"{SIGMA}_rms"))
     ends = both_ends(total(f"{SIGMA}_max"), total(f"{SIGMA}_min"))
     return [
-        RunCurve(f"{item.label} P_w", index, thin_series(lower), both_ends(lower, total(WEIGHTS))),
-        RunCurve(f"{item.label} Π1/σ", index, thin_series(total(f"{SIGMA}_rms")), ends, "dashed"),
+        RunCurve(f"{item.label} P_w", index, norms, told_band(both_ends(lower, total(WEIGHTS)), norms)),
+        RunCurve(f"{item.label} Π1/σ", index, sigmas, told_band(ends, sigmas), "dashed"),
     ]
 
 

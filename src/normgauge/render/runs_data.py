@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import TypeVar
 
 from normgauge.core.store import Run
@@ -31,7 +34,7 @@ class LabelledRun:
     @property
     def last(self) -> int | None:
         """The last step that was read; None before the first."""
-        return self.run.steps[-1]["step"] if self.run.steps else None
+        return self.run.steps[-1].step if self.run.steps else None
 
 
 def labelled_runs(runs: Sequence[Run]) -> list[LabelledRun]:
@@ -81,9 +84,10 @@ def thin_series(pairs: Pairs, most: int = POINTS) -> list[tuple[int, float]]:
         return list(pairs)
     kept: list[tuple[int, float]] = []
     for bucket in _buckets(pairs, most):
-        odd = [i for i, (_, value) in enumerate(bucket) if not math.isfinite(value)][:1]
-        fine = [i for i, (_, value) in enumerate(bucket) if math.isfinite(value)]
-        ends = [min(fine, key=lambda i: bucket[i][1]), max(fine, key=lambda i: bucket[i][1])] if fine else []
+        values = [value for _, value in bucket]
+        fine = values if math.isfinite(math.fsum(values)) else [value for value in values if math.isfinite(value)]
+        odd = [] if fine is values else [i for i, value in enumerate(values) if not math.isfinite(value)][:1]
+        ends = [values.index(min(fine)), values.index(max(fine))] if fine else []
         kept.extend(bucket[i] for i in sorted({0, *odd, *ends, len(bucket) - 1}))
     return kept
 
@@ -105,13 +109,20 @@ def thin_band(both: Band, most: int = POINTS) -> list[tuple[int, float, float]]:
     return kept
 
 
+def told_band(both: Band, pairs: Pairs) -> list[tuple[int, float, float]]:
+    """A band that is thinned and encloses, with both ends as they are at the steps of a thinned curve."""
+    if len(both) <= 2 * POINTS:
+        return list(both)
+    shown = {step for step, _ in pairs}
+    return sorted([*thin_band(both), *(item for item in both if item[0] in shown)], key=lambda item: item[0])
+
+
 def _buckets(points: Sequence[Point], most: int) -> list[list[Point]]:
     """The points, cut where the steps pass equal parts of their range."""
     first, width = points[0][0], max(points[-1][0] - points[0][0], 1)
-    cut: list[list[Point]] = [[] for _ in range(most)]
-    for point in points:
-        cut[min((point[0] - first) * most // width, most - 1)].append(point)
-    return [bucket for bucket in cut if bucket]
+    edges = (first - (-k * width // most) for k in range(most))
+    cuts = [*(bisect_left(points, edge, key=itemgetter(0)) for edge in edges), len(points)]
+    return [list(points[a:b]) for a, b in pairwise(cuts) if b > a]
 
 
 def layer_cells(record: StepRecord, column: str, count: int) -> list[float | None]:
@@ -128,7 +139,7 @@ def sampled_steps(steps: Sequence[StepRecord], first: int, last: int, most: int)
     width = max(last - first, 1)
     picked: list[StepRecord | None] = [None] * most
     for record in steps:
-        picked[min((record["step"] - first) * most // width, most - 1)] = record
+        picked[min((record.step - first) * most // width, most - 1)] = record
     filled = [i for i, line in enumerate(picked) if line is not None]
     for i in range(min(filled, default=0) + 1, max(filled, default=0)):
         picked[i] = picked[i] or picked[i - 1]

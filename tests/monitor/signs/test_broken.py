@@ -11,11 +11,11 @@ from normgauge.monitor.signs.sign import Broken, broken_sample
 from tests.monitor.readings import MAP, NORM, after, named, reading, rows, said, watched
 
 CAUSES = {
-    "nan input": ("nan_input", "", {"given": math.nan}, 1),
+    "nan input": ("nan_input", "", {"given": math.nan, "changed": {MAP: {"gradient": math.nan}}}, 1),
     "half overflow": (
         "half_overflow", "b.1.map", {"loss": math.nan, "half": True, "changed": {NORM: {"sigma_rms": math.nan}}}, 1,
     ),
-    "half near": ("half_overflow", "b.1.map", {"half": True, "changed": {NORM: {"sigma_max": 3e4}}}, 1),
+    "half near": ("half_overflow", "b.1.map", {"changed": {NORM: {"sigma_max": 3e4, "half": 1.0}}}, 1),
     "half backward": (
         "half_overflow", "", {"half": True, "changed": {MAP: {"gradient": math.inf, "frobenius": math.nan}}}, 1,
     ),
@@ -45,12 +45,28 @@ def test_after_the_weights_are_gone_nothing_more_is_said():
 
 
 @pytest.mark.parametrize(
-    ("what", "words"), [("input", "sample 5 of 64"), ("target", "the target of"), ("output", "alone")]
+    ("what", "words"),
+    [
+        ("input", "sample 5 of 64"),
+        ("target", "the target of"),
+        ("entered", "first layer"),
+        ("output", "alone"),
+        ("slope", "gradient"),
+    ],
 )
 def test_the_sample_that_broke_is_named_and_the_loss_it_broke_is_its_consequence(what, words):
     first, second = watched().observe(reading(31, math.nan, broken=Broken(what, 5, 1, 64)))
     assert (first.alarm, first.began) == ("nan_input", 31) and words in first.sentence
     assert (second.alarm, second.cause, second.cause_step) == ("nan", "nan_input", 31)
+
+
+def test_a_mask_in_the_input_that_breaks_nothing_is_healthy():
+    assert after(watched(), 5, given=math.inf) == []
+    assert after(watched(), 5, broken=Broken("input", 3, 8, 64)) == []
+
+
+def test_large_activations_outside_float16_are_none_of_its_business():
+    assert after(watched(), 5, half=True, changed={NORM: {"sigma_max": 3e4}}) == []
 
 
 def test_which_samples_broke_is_read_from_counts():

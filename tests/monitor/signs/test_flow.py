@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from normgauge.monitor.facts import Facts, LayerFacts
 from normgauge.monitor.signs.sign import Place
-from normgauge.monitor.thresholds import BARE_READINGS, BARE_STEPS
+from normgauge.monitor.thresholds import BARE_ROW, BARE_STEPS, THAW_STEPS
 from normgauge.monitor.watch import AlarmWatch
-from tests.monitor.readings import HEAD, MAP, PLACES, reading, said
+from tests.monitor.readings import HEAD, MAP, NORM, PLACES, reading, said
 
 HELD = Facts([LayerFacts(held=1) for _ in PLACES])
 BARE = {"gradient": 0.0, "scale_free_gradient": 0.0, "update": 0.0}
@@ -23,10 +24,38 @@ def looked(steps, watch: AlarmWatch | None = None, **changes) -> list[tuple[str,
 
 def test_a_layer_without_a_gradient_is_named_and_a_reading_asked_for_where_few_come():
     watch = AlarmWatch(PLACES)
-    assert looked(range(1, BARE_READINGS), watch, changed={MAP: BARE}) == []
+    for step in range(1, BARE_ROW):
+        watch.story.wanted = False
+        assert looked([step], watch, changed={MAP: BARE}) == []
+        assert watch.story.wanted == (step > 1)  # the next one, until there are enough in a row
+    assert looked([BARE_ROW], watch, changed={MAP: BARE}) == []
+    watch.story.wanted = False
     watch.story.note(BARE_STEPS, 0.1)
     assert watch.story.wanted
     assert looked([BARE_STEPS + 1], watch, changed={MAP: BARE}) == [("no_gradient", "b.1.map")]
+
+
+def test_a_layer_that_is_trained_at_every_second_step_is_healthy_at_whatever_steps_it_is_read():
+    watch = AlarmWatch(PLACES)
+    found = []
+    for step in range(1, 200):
+        if watch.story.wanted or step in (1, 2, 4, 8, 16, 32, 64, 128):
+            watch.story.wanted = False
+            found += looked([step], watch, changed={MAP: BARE} if step % 2 == 0 else {})
+        else:
+            watch.story.note(step, 0.1)
+    assert found == []
+
+
+def test_a_light_reading_says_nothing_about_updates():
+    watch = AlarmWatch(PLACES)
+    found = []
+    for step in range(1, 20):
+        seen = reading(step, facts=HELD, changed={MAP: {"update": 0.0}})
+        if step % 10 == 0:
+            seen = replace(seen, rows=[{k: v for k, v in row.items() if k != "update"} for row in seen.rows])
+        found += said(watch.observe(seen))
+    assert found == [("no_update", "b.1.map")]
 
 
 def test_gradients_that_no_layer_has_are_missed_unless_the_weights_move():
@@ -52,7 +81,22 @@ def test_a_tied_layer_is_measured_under_its_other_name():
 
 def test_a_layer_with_a_gradient_that_does_not_move_is_named():
     assert looked(range(1, 30), changed={MAP: {"update": 0.0}}) == [("no_update", "b.1.map")]
-    assert looked(range(1, 30), changed={MAP: {"update": 0.0, "rate": 0.0}}) == [("no_update", "b.1.map")]
+    still = {MAP: {"update": 0.0, "rate": 0.0}}
+    assert looked(range(1, THAW_STEPS), changed=still) == []  # perhaps it is thawed later
+    assert looked(range(1, THAW_STEPS + 2), changed=still) == [("no_update", "b.1.map")]
+
+
+def test_what_bfloat16_cannot_step_is_said_so_and_a_gain_of_1_is_not_expected_to_move():
+    half = Facts([LayerFacts(held=1, dtype=torch.bfloat16) for _ in PLACES])
+    assert looked(range(1, 30), changed={MAP: {"update": 0.0}}, facts=half) == [("update_lost", "b.1.map")]
+    assert looked(range(1, 30), changed={NORM: {"update": 0.0}}, facts=half) == []
+
+
+def test_a_layer_that_stands_still_because_the_rate_has_faded_is_not_blamed():
+    watch = AlarmWatch(PLACES)
+    assert looked(range(1, 20), watch) == []
+    faded = looked(range(20, 45), watch, changed={MAP: {"update": 0.0}}, rate=1e-6)
+    assert ("no_update", "b.1.map") not in faded
 
 
 def test_a_layer_behind_which_only_biases_learn_is_dead():

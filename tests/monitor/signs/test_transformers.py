@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from normgauge.monitor.facts import Facts
 from normgauge.monitor.signs.sign import Place
 from normgauge.monitor.signs.transformers import Attention, Stream
+from normgauge.monitor.watch import AlarmWatch
 from tests.monitor.readings import reading
 
 PLACES = [Place(f"blocks.{k}.norm", "norm", (16,), 4.0) for k in range(7)]
@@ -37,6 +41,22 @@ def test_a_stream_that_grows_with_depth_is_named(factor, named):
     assert shown(Stream, "input_rms", [sizes] * 2) == [("residual_growth", "blocks.6.norm")] * named
 
 
-def test_a_stream_that_grows_with_time_is_named():
-    flat = [1.0] * 7
-    assert shown(Stream, "input_rms", [flat, flat, [40.0] * 7, [50.0] * 7]) == [("residual_growth", "blocks.6.norm")]
+@pytest.mark.parametrize(("losses", "named"), [([2.0] * 30 + [9.0] * 30, 1), ([2.0 * 0.95**k for k in range(60)], 0)])
+def test_a_stream_that_grows_with_time_is_named_where_the_loss_suffers(losses, named):
+    watch, found = AlarmWatch([*PLACES, Place("head", "matrix", (4, 16), 1.0)]), []
+    for step, loss in enumerate(losses, 1):
+        size = 1.0 if step < 40 else 50.0
+        seen = reading(step, loss, {row: {"input_rms": size} for row, _ in enumerate(PLACES)}, pairs={})
+        found += watch.observe(replace(seen, rows=[*seen.rows, {}]))
+    assert [alarm.layer for alarm in found if alarm.alarm == "residual_growth"] == ["blocks.6.norm"] * named
+
+
+@pytest.mark.parametrize(("sums", "factor", "named"), [(10, 2.0, 1), (10, 1.2, 0), (0, 2.0, 0)])
+def test_a_stream_without_normalizers_is_seen_at_what_the_layers_are_given(sums, factor, named):
+    places = [Place(f"convs.{k}", "conv", (16, 16, 3), 4.0) for k in range(10)]
+    facts = Facts(nodes={"AddBackward0": sums})
+    sign, found = Stream(places), []
+    for step in (1, 2):
+        rows = [{"entered": factor**k} for k in range(10)]
+        found += sign.look(replace(reading(step, facts=facts, pairs={}), rows=rows))
+    assert [(alarm.alarm, alarm.layer) for alarm in found] == [("residual_growth", "convs.9")] * named

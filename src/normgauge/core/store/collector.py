@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +194,22 @@ def read(path: str | os.PathLike[str]) -> Run:
     if file is None:
         raise StoreError(f"no run at {path}: expected a run file or a folder with run.jsonl")
     follower, collector = Follower(file), Collector(file)
-    for line in follower.lines():
-        collector.add(line)
+    with uncollected():
+        for line in follower.lines():
+            collector.add(line)
     return collector.run(follower.waiting)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no cycles meanwhile: among a hundred thousand records that all stay, that takes a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def with_layers(header: Record, record: Mapping[str, Any]) -> Record:

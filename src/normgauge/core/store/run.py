@@ -9,7 +9,7 @@ from pathlib import Path
 from normgauge.core.errors import StoreError
 from normgauge.core.store.lines import Record
 from normgauge.core.store.numbers import read_number
-from normgauge.core.store.steps import StepRecord
+from normgauge.core.store.steps import StepRecord, numbers_of
 
 Series = list[tuple[int, float]]
 
@@ -64,7 +64,7 @@ class Run:
 
     def total(self, name: str) -> Series:
         """Step and value of a total, or of ``loss``, ``lr`` or ``time``, wherever it was measured."""
-        return [(s.step, value) for s in self.steps if (value := s.number(name)) is not None]
+        return list(numbers_of(self.steps, name))
 
     def _place(self, layer: str) -> int:
         try:

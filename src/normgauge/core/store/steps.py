@@ -5,7 +5,7 @@ A long run has a hundred thousand of them, and a view wants all totals and the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -53,9 +53,29 @@ class StepRecord(Mapping[str, Any]):
 
     def number(self, name: str) -> float | None:
         """A total, or a number of the line itself such as ``loss``; None where it was not measured."""
-        if name in self._total_names:
-            return read_number(self._totals[self._total_names.index(name)])
-        return read_number(self._values[self._names.index(name)]) if name in self._names else None
+        return next((value for _, value in numbers_of((self,), name)), None)
+
+
+def numbers_of(records: Iterable[StepRecord], name: str) -> Iterator[tuple[int, float]]:
+    """Step and value of a total, or of a number of the line itself, wherever it was measured.
+
+    Lines share their names, so where the number stands is asked once for all that have the same.
+    """
+    own: Names | None = None
+    totals: Names | None = None
+    place, of_totals = -1, False
+    for record in records:
+        if record._total_names is not totals or record._names is not own:
+            own, totals = record._names, record._total_names
+            of_totals = name in totals
+            names = totals if of_totals else own
+            place = names.index(name) if name in names else -1
+        if place >= 0:
+            value = (record._totals if of_totals else record._values)[place]
+            if type(value) is float:  # nearly all of them
+                yield record.step, value
+            elif (number := read_number(value)) is not None:
+                yield record.step, number
 
 
 @lru_cache(maxsize=64)

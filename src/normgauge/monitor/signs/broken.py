@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.sheet import Column
-from normgauge.monitor.signs.sign import Alarm, Seen, Sign
-from normgauge.monitor.thresholds import HALF_LIMIT, HALF_ROOM, SKIPPED
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
+from normgauge.monitor.thresholds import BARE_READINGS, HALF_LIMIT, HALF_ROOM, SKIPPED
+
+BREAKABLE: tuple[Column, ...] = ("gradient", "bias_gradient", "frobenius")
 
 
 class BrokenSample(Sign):
@@ -22,8 +24,10 @@ class BrokenSample(Sign):
             return
         self._gone = any(not math.isfinite(row.get("frobenius", 0.0)) for row in seen.rows)
         broken = seen.broken
-        if broken is not None and broken.what == "output" and seen.half:
+        if broken is not None and broken.what in ("entered", "output", "slope") and seen.half:
             return  # there, a sample may be whole and its activations too large
+        if not self._felt(seen):
+            return  # a mask, or a mark of what is missing, that the model knows of
         if broken is None:
             if seen.given is not None and not math.isfinite(seen.given):
                 yield self._say(seen, "the input holds numbers that are not finite")
@@ -33,15 +37,23 @@ class BrokenSample(Sign):
             said = {
                 "input": f"{which} of the batch holds numbers that are not finite",
                 "target": f"the target of {which} is not finite",
-                "output": f"{which} alone has an output that is not finite, although its input is",
+                "entered": f"{which} reaches the first layer with numbers that are not finite, and its input is finite",
+                "output": f"{which} alone has an output that is not finite, although its input is finite",
+                "slope": f"the loss of {which} alone has a gradient that is not finite, although its output is finite",
             }
             yield self._say(seen, said[broken.what])
+
+    def _felt(self, seen: Seen) -> bool:
+        """Whether the loss, a gradient or a weight broke with it."""
+        numbers = [row.get(column, 0.0) for row in seen.rows for column in BREAKABLE]
+        lost = seen.story.lost is not None or any(not math.isfinite(loss) for _, loss in seen.losses)
+        return lost or not all(map(math.isfinite, numbers))
 
     def _say(self, seen: Seen, what: str) -> Alarm:
         sentence = f"{what} at step {seen.step}: the batch is broken, not the network."
         advice = (
-            "Check the loader for NaN and division by zero (samples are counted from 0), and go back to a checkpoint "
-            "if a step was taken with it."
+            "Check the loader for NaN, and what is divided by or logged (samples are counted from 0); go back to a "
+            "checkpoint if a step was taken with it."
         )
         return Alarm(seen.step, "nan_input", "", sentence, math.nan, math.inf, advice, seen.step)
 
@@ -49,9 +61,13 @@ class BrokenSample(Sign):
 class BrokenNumbers(Sign):
     """NaN and overflow: in half precision, or anywhere else."""
 
-    _skipped = 0
+    _skipped = 0  # readings in a row
     _suspect = ""  # where the gradient broke first, while the loss was still a number
     _gone = False  # once the weights are not finite, nothing more can be said
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._streak = Streak()
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Find the first thing that is not finite, from the input on."""
@@ -67,13 +83,14 @@ class BrokenNumbers(Sign):
         elif gradient is not None and weights is not None:
             yield self._gradient(seen, gradient)
         elif gradient is not None:
-            self._skipped += 1
-            if self._skipped >= SKIPPED:
+            self._skipped, began = self._streak.see(True, seen.step)
+            if self._skipped >= BARE_READINGS and seen.step - began + 1 >= SKIPPED:
                 yield self._gradient(seen, gradient)
+            elif self._skipped == BARE_READINGS - 1:
+                seen.story.ask(began + SKIPPED - 1)
         else:
-            self._skipped = 0
-            if seen.half:
-                yield from self._near(seen)
+            self._skipped, _ = self._streak.see(False, seen.step)
+            yield from self._near(seen)
         self._gone = weights is not None
 
     def _half_forward(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
@@ -96,9 +113,13 @@ class BrokenNumbers(Sign):
         return Alarm(seen.step, "nan", layer, sentence, lost[1], math.inf, advice, lost[0])
 
     def _gradient(self, seen: Seen, row: int) -> Alarm:
-        what = f"for {self._skipped} steps in a row" if self._skipped else "and the weights took it up"
+        what = f"at {self._skipped} readings in a row" if self._skipped else "and the weights took it up"
         if seen.half:
-            kind, layer, why = "half_overflow", "", "The backward pass left the range of float16."
+            kind, layer, why = (
+                "half_overflow",
+                "",
+                "The backward pass overflows float16, whose numbers end at 65504: the loss scale is too large.",
+            )
             advice = "Lower the loss scale, or let a gradient scaler find it."
         else:
             kind, layer = "nan", self._places[row].name
@@ -111,7 +132,7 @@ class BrokenNumbers(Sign):
         limit = HALF_LIMIT / HALF_ROOM
         for row, numbers in enumerate(seen.rows):
             sigma = numbers.get("sigma_max", 0.0)
-            if sigma > limit:
+            if numbers.get("half") and sigma > limit:
                 layer = self._feeding(seen, row)
                 sentence = (
                     f"activations behind {layer} have σ = {sigma:.3g} in float16, whose numbers end at 65504: a few σ "

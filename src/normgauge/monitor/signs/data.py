@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
+    DATA_APART,
     DATA_JUMP,
     DATA_LARGE,
     DATA_SMALL,
     LOSS_APART,
+    LOSS_BIG,
     LOSS_HIGH,
     LOSS_HIGH_SPREAD,
     LOSS_JUMP,
@@ -29,15 +31,24 @@ class DataScale(Sign):
     """Data far from the size networks are initialized for, as the first layers take them, or of another than before."""
 
     rank = "setting"
+    _step = 0  # of the reading before
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the root mean square of the input with its level and with fixed limits."""
-        size = seen.given
+        size, story = seen.given, seen.story
+        if story.stuck and story.start > LOSS_BIG and seen.facts.reduction != "sum":
+            sentence = (
+                f"the data are not normalized: the loss began at {story.start:.3g} and makes no progress in "
+                f"{story.count} steps, for targets far larger than what a network puts out at first."
+            )
+            advice = "Scale the targets (subtract their mean, divide by their standard deviation)."
+            yield Alarm(seen.step, "data_scale", "", sentence, story.start, LOSS_BIG, advice, 1)
         if size is None or not math.isfinite(size):
             return
         level = self._levels[0]
         factor = level.factor(size)
-        if factor > DATA_JUMP or factor < 1 / DATA_JUMP:
+        near, self._step = seen.step - self._step <= DATA_APART, seen.step
+        if (factor > DATA_JUMP or factor < 1 / DATA_JUMP) and (near or seen.story.worse):  # else it may have drifted
             sentence = (
                 f"the data changed scale: the input's root mean square is {size:.3g} at step {seen.step}; it was "
                 f"{level.value:.3g} before, and is not normalized as then."

@@ -6,14 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.sheet import Row
+from normgauge.monitor.signs.settings import LAST_PLACE
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
 from normgauge.monitor.thresholds import (
-    BARE_READINGS,
+    BARE_ASKS,
+    BARE_ROW,
     BARE_STEPS,
     DEEP,
+    FADED,
+    GATED,
     SQUASHED,
     START_READINGS,
     STILL_READINGS,
+    THAW_STEPS,
     VANISHED,
 )
 
@@ -51,6 +56,7 @@ class NoGradient(Sign):
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
         self._bare, self._still, self._all = Streak(), Streak(), Streak()
+        self._asks = self._asked = 0
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare every layer that should learn with the others."""
@@ -59,22 +65,52 @@ class NoGradient(Sign):
         slopes = {row: self._slope(seen, row) for row in rows}
         moving = any(seen.rows[row].get("update", 0.0) > 0.0 for row in rows)
         known = any("update" in seen.rows[row] for row in rows)
-        told = False
+        some = max(slopes.values(), default=0.0) > 0.0
         for row in rows:
-            # where no layer has a gradient and yet they move, the gradients were cleared before they were read
-            bare = slopes[row] == 0.0 and (max(slopes.values()) > 0.0 or (known and not moving))
-            count, began = self._bare.see(bare, seen.step, row)
-            still = slopes[row] > 0.0 and seen.rows[row].get("update", 1.0) == 0.0
-            held, since = self._still.see(still and moving, seen.step, row)
-            if max(count, held) == BARE_READINGS - 1:
-                seen.story.ask(min(began, since) + BARE_STEPS)
-            if not told and count >= BARE_READINGS and seen.step - began >= BARE_STEPS:
-                told = True
+            if (
+                some or known
+            ):  # where none has a gradient and yet they move, gradients were cleared before they were read
+                self._bare.see(slopes[row] == 0.0 and (some or not moving), seen.step, row)
+            if known:
+                still = slopes[row] > 0.0 and seen.rows[row].get("update", 1.0) == 0.0
+                self._still.see(still and moving and self._should(seen, row), seen.step, row)
+        for row in rows:
+            if began := self._lasts(self._bare, seen, row, BARE_STEPS):
                 yield self._without(seen, row, began)
-            elif not told and held >= BARE_READINGS and seen.step - since >= BARE_STEPS:
-                told = True
-                yield self._unmoved(seen, row, since)
-        yield from self._nothing(seen)
+                break
+            if began := self._lasts(self._still, seen, row, self._patience(seen, row)):
+                yield self._unmoved(seen, row, began)
+                break
+        if any("update" in row for row in seen.rows):
+            yield from self._nothing(seen)
+
+    def _lasts(self, streak: Streak, seen: Seen, row: int, steps: int, least: int = BARE_ROW) -> int | None:
+        """The step since which a layer shows it, where that is for long and at steps one after the other.
+
+        What is trained at every second or fifth step only has no gradient at others; so some in a row are asked for.
+        """
+        count, began = streak.now(row)
+        if count < START_READINGS:
+            return None
+        if streak.longest(row) < least:
+            if self._asks < BARE_ASKS:
+                self._asks += seen.step > self._asked
+                self._asked = seen.step
+                seen.story.ask(seen.step + 1)
+        elif seen.step - began >= steps:
+            return began
+        else:
+            seen.story.ask(began + steps)
+        return None
+
+    def _should(self, seen: Seen, row: int) -> bool:
+        """Whether a layer should move: not where the rate has faded, nor a gain that half precision cannot step."""
+        half = seen.facts.of(row).dtype in LAST_PLACE
+        return seen.story.low_since is None and not (half and self._places[row].role in ("norm", "vector"))
+
+    def _patience(self, seen: Seen, row: int) -> int:
+        """Steps to wait: a rate of 0 may be the start of a schedule that thaws layers one by one."""
+        return THAW_STEPS if seen.rows[row].get("rate") == 0.0 else BARE_STEPS
 
     def _slope(self, seen: Seen, row: int) -> float:
         numbers = seen.rows[row]
@@ -94,7 +130,15 @@ class NoGradient(Sign):
         return Alarm(seen.step, "no_gradient", name, sentence, 0.0, 0.0, advice, began)
 
     def _unmoved(self, seen: Seen, row: int, began: int) -> Alarm:
-        name, rate = self._places[row].name, seen.rows[row].get("rate")
+        name, rate, dtype = self._places[row].name, seen.rows[row].get("rate"), seen.facts.of(row).dtype
+        if dtype in LAST_PLACE and rate != 0.0:
+            kind = str(dtype).removeprefix("torch.")
+            sentence = (
+                f"{name}: updates are too small for {kind}. It has a gradient and has not moved since step {began}: "
+                "its steps are rounded away."
+            )
+            advice = "Keep float32 weights for the optimizer (autocast instead of converting them), or raise the rate."
+            return Alarm(seen.step, "update_lost", name, sentence, 0.0, 0.0, advice, began)
         why = "its learning rate is 0" if rate == 0.0 else "its learning rate is not 0"
         sentence = (
             f"{name}: it gets no update. It has a gradient ({why}), and has not moved since step {began}, while others "
@@ -110,8 +154,8 @@ class NoGradient(Sign):
             row for k, row in known if row.get("gradient", 0.0) > 0.0 and "update" in row and seen.facts.of(k).trains
         ]
         still = bool(able) and seen.rate != 0.0 and all(row["update"] == 0.0 for row in able)
-        count, began = self._all.see(still, seen.step)
-        if count >= STILL_READINGS:
+        count, _ = self._all.see(still, seen.step)
+        if began := self._lasts(self._all, seen, 0, STILL_READINGS - 1, STILL_READINGS):
             sentence = f"there is no update: no weight moved in {count} readings, although there are gradients."
             advice = "Is optimizer.step() called, before monitor.step(), and does the optimizer hold these parameters?"
             yield Alarm(seen.step, "no_update", "", sentence, float(count), float(STILL_READINGS), advice, began)
@@ -131,19 +175,20 @@ class Vanishing(Sign):
         ]
         weights = self._ratio([seen.rows[row].get("gradient", 0.0) for row in rows])
         biases = self._ratio([x for row in rows if (x := seen.rows[row].get("bias_gradient", 0.0))])
-        squashed = seen.facts.met(*SQUASHING)
+        squashed, most = seen.facts.met(*SQUASHING), max(seen.facts.met(name) for name in SQUASHING)
         bare = not self._rows("norm") and len(rows) >= DEEP
         kind, share = "", min(weights, biases)
-        if squashed >= SQUASHED and seen.story.stuck:
+        gated = squashed - most > most / GATED  # gates have sigmoids and tanh, and let gradients past both
+        if squashed >= SQUASHED and seen.story.stuck and not gated:
             yield self._stuck(seen, squashed)
             return
-        if squashed >= 3 and share < VANISHED:
+        if squashed >= 3 and share < (FADED if seen.story.stuck else VANISHED):
             kind = "vanishing_gradient"
         elif bare and (share < VANISHED or max(weights, biases) > 1 / VANISHED):
             kind = "no_normalizer"
         count, began = self._streak.see(bool(kind), seen.step)
         if count >= START_READINGS:
-            yield self._say(seen, kind, rows, share if share < VANISHED else max(weights, biases), squashed, began)
+            yield self._say(seen, kind, rows, share if share < FADED else max(weights, biases), squashed, began)
 
     def _stuck(self, seen: Seen, squashed: int) -> Alarm:
         sentence = (

@@ -26,6 +26,7 @@ from normgauge.monitor.thresholds import (
     WIRING_READINGS,
 )
 
+CONSTANT = 1e-4  # share of ε below which σ² counts as 0
 Gap = tuple[str, str, int]  # an existing layer beside the gap, what is missing, how many sisters have it
 
 
@@ -62,10 +63,8 @@ class MissingNormalizer(Sign):
                 continue
             first, last = paired.index(True), len(paired) - 1 - paired[::-1].index(True)
             inside = [i for i, has in zip(rows[first:last], paired[first:last], strict=True) if not has]
-            kernels = {self._places[i].shape[2:] for i, has in zip(rows, paired, strict=True) if has}
-            if len(inside) == 1 and kernels == {
-                self._places[inside[0]].shape[2:]
-            }:  # a shortcut of another size is none
+            shapes = {self._places[i].shape for i, has in zip(rows, paired, strict=True) if has}
+            if len(inside) == 1 and self._places[inside[0]].shape in shapes:  # heads, codes and shortcuts have others
                 yield self._places[inside[0]].name, "a normalizer straight behind it", paired.count(True)
 
 
@@ -78,6 +77,7 @@ def _odd_blocks(places: Sequence[Place]) -> Iterator[Gap]:
     ends = {*maps[:1], *maps[-1:]}
     norms: dict[tuple[str, str], set[str]] = defaultdict(set)
     blocks: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    shapes: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)
     behind: dict[tuple[str, str], int] = {}  # how many layers of a sister come before the normalizer
     for place in places:
         parts = place.name.split(".")
@@ -90,9 +90,14 @@ def _odd_blocks(places: Sequence[Place]) -> Iterator[Gap]:
                 behind[series, inside] = len(blocks[series][part])
             elif place.role in ("matrix", "conv"):
                 blocks[series][part].append(place.name)
+                shapes[series, part].append(place.shape)
     for (series, inside), having in norms.items():
         lacking = [part for part, layers in blocks[series].items() if layers and part not in having]
-        if len(having) >= 2 and len(lacking) == 1 and not ends & set(blocks[series][lacking[0]]):
+        if len(having) < 2 or len(lacking) != 1 or ends & set(blocks[series][lacking[0]]):
+            continue
+        alike = any(shapes[series, part] == shapes[series, lacking[0]] for part in having)
+        outer = lacking[0] in (*list(blocks[series])[:1], *list(blocks[series])[-1:])
+        if alike or not outer:  # the first or last of a series that has other shapes is made otherwise on purpose
             name = ".".join(filter(None, (series, lacking[0], inside)))
             layers = blocks[series][lacking[0]]
             yield layers[min(behind[series, inside], len(layers) - 1)], name, len(having)
@@ -115,6 +120,11 @@ class Epsilon(Sign):
                 kind, advice = "sigma_collapse", "Look at the layer in front, dead or too small."
                 why = "what comes in is nearly constant"
             sentence = f"{place.name}: ε = {eps:.3g} makes {share:.0%} of σ² + ε, σ² itself is {rest:.2g}; {why}."
+            if kind == "sigma_collapse" and rest < CONSTANT * eps:
+                sentence = (
+                    f"{place.name}: what comes in is constant (σ² = {rest:.2g}): the units in front of it are dead, "
+                    "and no gradient passes."
+                )
             if kind == "eps_dominates" or seen.story.worse:
                 yield Alarm(seen.step, kind, place.name, sentence, share, EPS_SHARE, advice)
 
@@ -241,7 +251,7 @@ class StaleStatistics(Sign):
         """Compare the running statistics of every normalizer with those of the batch."""
         for row, place in self._rows("norm").items():
             # in eval mode as a whole, that is what is to be said
-            if "running" in seen.rows[row] and seen.facts.of(row).held != 0 and seen.story.eval_since is None:
+            if "running" in seen.rows[row] and seen.facts.of(row).learns and seen.story.eval_since is None:
                 yield from self._one(seen, row, place.name, seen.rows[row])
 
     def _one(self, seen: Seen, row: int, name: str, numbers: Row) -> Iterator[Alarm]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from normgauge.monitor.signs.blame import Case, blame
 from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
+    COLD_STEPS,
     EFFECTIVE_RATE,
     GROWN,
     MEMORY,
@@ -21,6 +22,7 @@ from normgauge.monitor.thresholds import (
     TURN_JUMP,
     TURN_LOST,
     TURN_PATH,
+    TURN_STUCK,
     WARM_STEPS,
 )
 
@@ -49,7 +51,7 @@ class LearningRate(Sign):
     def _why(self, seen: Seen, turn: float | None) -> str:
         """What shows that the steps are too long; empty where nothing does."""
         story, path = seen.story, sum(self._turns)
-        if turn is not None and (turn > TURN or path > TURN_PATH):
+        if turn is not None and (turn > TURN or path > TURN_PATH) and story.harmed:
             return (
                 f"the step at {seen.step} moved the middle layer by {turn:.0%} of its norm (the last read: {path:.0%})"
             )
@@ -61,15 +63,11 @@ class LearningRate(Sign):
             now = f"{story.lost[1]}" if story.lost else f"{story.mean:.3g} in the mean"
             return f"the loss went from {story.start:.3g} at first to {now} at step {seen.step}"
         path = sum(self._early)
-        if (
-            len(self._early) == 3
-            and path > TURN_COLD
-            and seen.facts.attends
-            and seen.facts.adaptive
-            and not story.warmed
-        ):
-            return f"the first three steps read moved the middle layer by {path:.0%} of its norm"
-        if story.stuck and path > TURN_EARLY:
+        cold = bool(seen.facts.attends and seen.facts.adaptive) and not story.warmed and len(self._early) == 3
+        if cold and path > TURN_COLD and COLD_STEPS <= story.count <= WARM_STEPS and not story.gains:
+            return f"the first three steps read moved the middle layer by {path:.0%} of its norm, and nothing is gained"
+        summed = seen.facts.reduction == "sum" and seen.facts.adaptive is False
+        if story.stuck and path > (TURN_STUCK if cold or summed else TURN_EARLY):
             return (
                 f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first steps moved "
                 f"the middle layer by {max(self._early):.0%} of its norm each"

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, median
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
 from normgauge.monitor.thresholds import (
     HALF_LEAST,
     MODE_STEPS,
     RATE_GONE,
     ROUNDED,
+    ROUNDED_GUESS,
     START_READINGS,
     STATISTICS_MOMENTUM,
 )
@@ -37,6 +38,8 @@ class NotInOptimizer(Setting):
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Name the layers whose gradients nobody uses."""
+        if not any("update" in row for row in seen.rows):
+            return  # a light reading
         rows = [row for row, _ in enumerate(self._places) if self._left_out(seen, row)]
         count, began = self._streak.see(bool(rows), seen.step)
         if count >= START_READINGS:
@@ -142,18 +145,31 @@ class UpdateLost(Setting):
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the step that rate and gradient make with half a unit in the last place of the weights."""
-        shares = [share for row in self._rows("matrix", "conv") if (share := self._share(seen, row)) is not None]
-        share = median(shares)
+        share = self._middle(seen)
         going = seen.story.count == 0 or seen.story.mean > 0.3 * seen.story.start
-        if share is None or share >= ROUNDED or seen.story.steady_for < 2 or not going:
+        limit = ROUNDED if seen.facts.adaptive else ROUNDED_GUESS
+        if share is None or share >= limit or seen.story.steady_for < 2 or not going:
             return
         dtype = next(str(f.dtype) for f in seen.facts.layers if f.dtype in LAST_PLACE).removeprefix("torch.")
         sentence = (
-            f"updates are too small for {dtype}: the middle layer's step is {share:.1%} of what the last digit of its "
-            "weights can take up, so that most are rounded away."
+            f"updates are too small for {dtype}: the middle weight's step is {share:.1%} of what its last digit can "
+            "take up, so that most are rounded away."
         )
         advice = "Keep float32 weights for the optimizer (autocast instead of .to(bfloat16)), or raise the rate."
-        yield Alarm(seen.step, "update_lost", "", sentence, share, ROUNDED, advice, 1)
+        yield Alarm(seen.step, "update_lost", "", sentence, share, limit, advice, 1)
+
+    def _middle(self, seen: Seen) -> float | None:
+        """The share of the layer with the middle one of all entries."""
+        known = [
+            (self._share(seen, row), math.prod(place.shape)) for row, place in self._rows("matrix", "conv").items()
+        ]
+        shares = sorted((share, count) for share, count in known if share is not None)
+        left = sum(count for _, count in shares) / 2
+        for share, count in shares:
+            left -= count
+            if left <= 0:
+                return share
+        return None
 
     def _share(self, seen: Seen, row: int) -> float | None:
         """Root mean square step over half a unit in the last place of the root mean square weight."""

@@ -64,7 +64,8 @@ class Broken:
     """Samples that are not finite.
 
     Attributes:
-        what: ``input``, ``output`` of the network, or ``target`` of the loss.
+        what: ``input``; what the first layer is given (``entered``); ``output``; the gradient there (``slope``); or
+            ``target`` of the loss.
         at: the first of them, counted from 0.
         count: how many.
         of: samples in the batch.
@@ -83,12 +84,13 @@ class Seen:
     Attributes:
         step: of the reading.
         losses: (step, loss) of every step since the reading before.
-        rows: the numbers of each layer: the columns of a line, and eps, running, batch, rate, momentum, weight_decay.
+        rows: the numbers of each layer: the columns of a line, and eps, half, entered, running, batch, rate, momentum,
+            weight_decay.
         totals: of the reading.
         pairs: layer to the normalizer its output goes straight into.
         rate: the learning rate, where it is known.
         given: root mean square of the data as the first layers take it, where it is made of floats.
-        half: whether the first product came out in float16.
+        half: whether a product came out in float16.
         facts: what is known without measuring.
         story: of the losses and settings of every step so far; the watch puts in its own.
         broken: the samples that are not finite, where only some are.
@@ -144,15 +146,28 @@ class Streak:
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[int, int]] = {}
+        self._runs: dict[int, tuple[int, int, int]] = {}  # last step, steps in a row up to it, most of them
 
     def see(self, shown: bool, step: int, row: int = 0) -> tuple[int, int]:
         """Take in one reading; returns the readings in a row and the step of the first."""
         if not shown:
             self._rows.pop(row, None)
+            self._runs.pop(row, None)
             return 0, step
         count, began = self._rows.get(row, (0, step))
         self._rows[row] = count + 1, began
+        last, run, most = self._runs.get(row, (step, 0, 0))
+        run = run + 1 if step <= last + 1 else 1
+        self._runs[row] = step, run, max(run, most)
         return count + 1, began
+
+    def now(self, row: int = 0) -> tuple[int, int]:
+        """The readings in a row so far and the step of the first; 0 where it does not show."""
+        return self._rows.get(row, (0, 0))
+
+    def longest(self, row: int = 0) -> int:
+        """The most steps one after the other that all showed it: what is done at every second step only, shows so."""
+        return self._runs.get(row, (0, 0, 0))[2]
 
 
 class Sign:
@@ -200,10 +215,10 @@ def relative_updates(seen: Seen, places: Sequence[Place]) -> list[float]:
 
 
 def broken_sample(network: Row) -> Broken | None:
-    """The samples that are not finite, of the input, the target or, where only some are, of the output."""
+    """The samples that are not finite, of the input, the target or, where only some are, of what is made of them."""
     for what, at, bad, of in _BATCHES:
         count, total = round(network.get(bad, 0.0)), round(network.get(of, 0.0))
-        if count and (what != "output" or count <= total // 2):
+        if count and (what in ("input", "target") or count <= total // 2):
             return Broken(what, round(network[at]), count, total)
     return None
 
@@ -217,5 +232,7 @@ def data_size(network: Row) -> float | None:
 _BATCHES: tuple[tuple[str, Column, Column, Column], ...] = (
     ("input", "input_at", "input_bad", "input_of"),
     ("target", "target_at", "target_bad", "target_of"),
+    ("entered", "entered_at", "entered_bad", "entered_of"),
     ("output", "output_at", "output_bad", "output_of"),
+    ("slope", "slope_at", "slope_bad", "slope_of"),
 )

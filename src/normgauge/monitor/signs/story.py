@@ -7,6 +7,10 @@ from collections import deque
 
 from normgauge.monitor.thresholds import (
     LOSS_EARLY,
+    LOSS_FAR,
+    LOSS_FELT,
+    LOSS_GAIN,
+    LOSS_HARM,
     LOSS_RELAPSED,
     LOSS_RISEN,
     LOSS_STUCK,
@@ -29,7 +33,9 @@ class Story:
     Attributes:
         step: the last one noted.
         count: finite losses heard.
-        start: size of the first loss.
+        first: the first loss.
+        start: its size.
+        signed: whether a loss was below 0: then it is no distance, and may rise as those of agents and critics do.
         mean: of the last losses.
         best: lowest mean so far.
         lost: step and value of the first loss that is not finite.
@@ -38,12 +44,14 @@ class Story:
         eval_since: first of the steps in a row that ran in eval mode.
         low_since: first of the steps in a row whose rate is nothing beside the largest.
         wanted: whether something looks odd, so that the next step deserves a reading.
+        everything: whether that reading must hold everything, attention logits too.
         urgent: whether the loss has just been lost, or has just left for good, so that this step is read at once.
     """
 
     def __init__(self) -> None:
         self.step = self.count = self._heard = self._rose = 0
-        self.start, self.mean, self.best, self._early = 0.0, 0.0, math.inf, 0.0
+        self.first, self.start, self.mean, self.best, self._early = 0.0, 0.0, 0.0, math.inf, 0.0
+        self.signed, self._largest = False, 0.0
         self.lost: tuple[int, float] | None = None
         self.first_rate: float | None = None
         self.rate: float | None = None
@@ -51,8 +59,8 @@ class Story:
         self.jump: tuple[int, float, float] | None = None
         self.eval_since: int | None = None
         self.low_since: int | None = None
-        self.wanted = self.urgent = self._risen = False
-        self._asked: set[int] = set()
+        self.wanted = self.everything = self.urgent = self._risen = False
+        self._asked: dict[int, bool] = {}
         self._recent: deque[float] = deque(maxlen=LOSS_WINDOW)
         self._next_look, self._next_urgent, self._gap, self._stuck_look = 0, 0, 1, STUCK_STEPS
 
@@ -60,8 +68,7 @@ class Story:
         """Take in the settings of a step."""
         self.step = step
         if step + 1 in self._asked:
-            self._asked.discard(step + 1)
-            self.wanted = True
+            self._want(self._asked.pop(step + 1))
         if training is not None:
             self.eval_since = None if training else self.eval_since or step
             self.wanted |= not training and step - (self.eval_since or step) == MODE_STEPS - 1
@@ -77,9 +84,15 @@ class Story:
         self.low_since = (self.low_since or step) if low else None
         self.wanted |= low and step - (self.low_since or step) == RATE_GONE_STEPS
 
-    def ask(self, step: int) -> None:
-        """Ask for a reading at this step: a sign needs one more to be sure."""
-        self._asked.add(max(step, self.step + 1))
+    def ask(self, step: int, *, everything: bool = False) -> None:
+        """Ask for a reading at this step, of attention logits too with ``everything``: a sign needs one more."""
+        if step <= self.step + 1:  # the step that comes next
+            self._want(everything)
+        else:
+            self._asked[step] = self._asked.get(step, False) or everything
+
+    def _want(self, everything: bool) -> None:
+        self.wanted, self.everything = True, self.everything or everything
 
     def hear(self, step: int, loss: float) -> None:
         """Take in the loss of a step; each step counts once."""
@@ -93,12 +106,13 @@ class Story:
         self.lost = None
         self.count += 1
         if self.count == 1:
-            self.start = self.mean = abs(loss)
+            self.first, self.start, self.mean = loss, abs(loss), abs(loss)
+        self.signed |= loss < 0.0
         suspect = loss > LOSS_SUSPECT * max(self.start if self.count <= MEMORY else self.mean, 1e-9)
         self._recent.append(loss)
         self.mean += (loss - self.mean) / min(self.count, MEMORY)
         if self.count <= LOSS_EARLY:
-            self._early = self.mean
+            self._early, self._largest = self.mean, max(self._largest, abs(loss))
         if self.count >= SETTLED:
             self.best = min(self.best, self.mean)
         if suspect and step >= self._next_look:
@@ -117,6 +131,8 @@ class Story:
         recent = list(self._recent)
         if len(recent) < 3:
             return False
+        if self.signed:
+            return len(recent) == LOSS_WINDOW and min(recent) > LOSS_FAR * self._largest
         last = recent[-3:]
         if self.count <= LOSS_EARLY and sorted(last)[1] > LOSS_RISEN * self.start:
             return recent[-1] >= max(recent[-4:-1])
@@ -134,9 +150,26 @@ class Story:
         return self.count >= STUCK_STEPS and self.mean >= LOSS_STUCK * self._early > 0.0
 
     @property
+    def gains(self) -> bool:
+        """Whether the last losses are clearly below the first."""
+        last = sorted(list(self._recent)[-3:])
+        return self.count > 1 and last[len(last) // 2] < self.first - LOSS_GAIN * self.start
+
+    @property
     def worse(self) -> bool:
-        """Whether the loss is off its best, or makes no progress, or is not known."""
-        return self.count < SETTLED or self.stuck or self.mean > 1.3 * self.best or self.lost is not None
+        """Whether the loss is off its best, or makes no progress, or is not given at all."""
+        if self.lost is not None or self.stuck or (self.count == 0 and self.step > SETTLED):
+            return True
+        return self.mean - self.best > max(0.3 * abs(self.best), LOSS_FELT * self.start)
+
+    @property
+    def harmed(self) -> bool:
+        """Whether long steps show in the loss: it rises at first, or is off its best later; or is not given."""
+        if self.count <= LOSS_EARLY:
+            last = sorted(list(self._recent)[-3:])
+            rises = self.count >= 3 and last[1] > self.first + LOSS_HARM * self.start
+            return rises or self.count == 0 or (self.count >= MEMORY and not self.gains)
+        return self.worse
 
     @property
     def warmed(self) -> bool:

@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
-from normgauge.monitor.thresholds import LOGIT_GREW, LOGIT_HIGH, LOGIT_SATURATED, START_READINGS, STREAM_GREW
+from normgauge.monitor.sheet import Column
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, median
+from normgauge.monitor.thresholds import (
+    LOGIT_GREW,
+    LOGIT_HIGH,
+    LOGIT_SATURATED,
+    START_READINGS,
+    STREAM_DEEP,
+    STREAM_FACTOR,
+    STREAM_GREW,
+    SUMS,
+)
 
 
 class Attention(Sign):
@@ -25,8 +35,8 @@ class Attention(Sign):
             self._starts.setdefault(row, logit)
         if not logits:
             return
-        growing = any(logit > 3 * self._starts[row] and logit > LOGIT_HIGH / 5 for row, logit in logits.items())
-        seen.story.ask(seen.step + max(1, seen.step // 4 if growing else seen.step))  # it takes many steps, or few
+        if any(logit > 3 * self._starts[row] and logit > LOGIT_HIGH / 5 for row, logit in logits.items()):
+            seen.story.ask(seen.step + max(1, seen.step // 4), everything=True)  # growing: it takes many steps, or few
         row = max(logits, key=lambda row: logits[row])
         logit, start = logits[row], self._starts[row]
         grew = logit > LOGIT_HIGH and logit > LOGIT_GREW * start
@@ -34,7 +44,7 @@ class Attention(Sign):
         if count >= START_READINGS:
             yield self._say(seen, row, logit, start, grew, began)
         elif count:
-            seen.story.ask(seen.step + 1)
+            seen.story.ask(seen.step + 1, everything=True)
 
     def _say(self, seen: Seen, row: int, logit: float, start: float, grew: bool, began: int) -> Alarm:
         name = self._places[row].name
@@ -58,8 +68,7 @@ class Stream(Sign):
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare what the last normalizers are given with the first ones, and with their start."""
-        sizes = {row: numbers["input_rms"] for row, numbers in enumerate(seen.rows) if "input_rms" in numbers}
-        sizes = {row: size for row, size in sizes.items() if 0.0 < size < math.inf}
+        sizes = self._sizes(seen)
         for row, size in sizes.items():
             self._starts.setdefault(row, size)
         rows = list(sizes)
@@ -67,17 +76,33 @@ class Stream(Sign):
             return
         near, far = rows[1], rows[-1]  # the first is given an embedding, of any size
         deep, long = sizes[far] / sizes[near], sizes[far] / self._starts[far]
-        grows = max(deep, long)
-        count, began = self._streak.see(grows > STREAM_GREW, seen.step)
+        # sums of branches grow like the root of the depth, a fault by a factor at each block
+        blocks = median([sizes[b] / sizes[a] for a, b in zip(rows[1:], rows[3:], strict=False)]) or 0.0
+        multiplied = blocks > STREAM_FACTOR and deep > STREAM_DEEP
+        grows = max(deep if multiplied else 0.0, long if seen.story.worse else 0.0)  # what is learnt may grow it, too
+        count, began = self._streak.see(multiplied or grows > STREAM_GREW, seen.step)
         if count >= START_READINGS:
             name = self._places[far].name
             how = (
                 f"from {sizes[near]:.3g} at {self._places[near].name} to {sizes[far]:.3g} at {name}"
-                if deep >= long
+                if multiplied
                 else f"from {self._starts[far]:.3g} at first to {sizes[far]:.3g} at {name}"
             )
             sentence = f"the residual stream grows {how}: later blocks add next to nothing to it."
             advice = "Scale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
-            yield Alarm(seen.step, "residual_growth", name, sentence, grows, STREAM_GREW, advice, began)
+            limit = STREAM_DEEP if multiplied else STREAM_GREW
+            yield Alarm(seen.step, "residual_growth", name, sentence, grows, limit, advice, began)
         elif count:
-            seen.story.ask(seen.step + 1)
+            seen.story.ask(seen.step + 1, everything=True)
+
+    def _sizes(self, seen: Seen) -> dict[int, float]:
+        """What normalizers are given; without them, what the layers of a network with many sums are given."""
+        sizes = self._column(seen, "input_rms")
+        if len(sizes) >= 4 or seen.facts.met("AddBackward") < SUMS:
+            return sizes
+        layers = self._column(seen, "entered")
+        return layers if len(layers) >= SUMS else {}
+
+    def _column(self, seen: Seen, name: Column) -> dict[int, float]:
+        known = {row: numbers[name] for row, numbers in enumerate(seen.rows) if name in numbers}
+        return {row: size for row, size in known.items() if 0.0 < size < math.inf}

@@ -59,7 +59,7 @@ class WeightScale(Sign):
         factors = {row: self._levels[row].factor(norm) for row, norm in norms.items() if math.isfinite(norm)}
         moved = [row for row, factor in factors.items() if not 1 / SCALE_KEPT < factor < SCALE_KEPT]
         for row, factor in factors.items():
-            if moved == [row] and factor > SCALE_GREW:
+            if moved == [row] and factor > SCALE_GREW and self._stands_out(row, norms):
                 name = self._places[row].name
                 sentence = (
                     f"{name}: its weights have norm {norms[row]:.3g}, {factor:.1f} times their level, while those of "
@@ -69,6 +69,11 @@ class WeightScale(Sign):
                 yield Alarm(seen.step, "weight_scale", name, sentence, factor, SCALE_GREW, advice)
             else:
                 self._levels[row].see(norms[row])
+
+    def _stands_out(self, row: int, norms: Mapping[int, float]) -> bool:
+        """Whether its rows are longer than those of the others: a head that began small only catches up."""
+        sizes = {k: norm / math.sqrt(self._places[k].shape[0]) for k, norm in norms.items()}
+        return sizes[row] > SCALE_KEPT * (median([size for k, size in sizes.items() if k != row]) or 0.0)
 
     def _odd(self, seen: Seen, row: int, size: float, others: float) -> Alarm:
         name = self._places[row].name

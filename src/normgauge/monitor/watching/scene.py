@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from normgauge.core.errors import StoreError
 from normgauge.core.store import Collector, Follower, find
+from normgauge.core.store.collector import uncollected
 from normgauge.render.numbers import plural
 from normgauge.render.runs_curves import COLOURS
 from normgauge.render.runs_data import LabelledRun, labelled_runs
@@ -42,9 +44,10 @@ class Scene:
         before = self.version
         self._find()
         for path, (follower, collector) in list(self._open.items()):
-            for line in follower.lines():
-                collector.add(line)
-                self.version += 1
+            with uncollected():
+                for line in follower.lines():
+                    collector.add(line)
+                    self.version += 1
             if path in self.paths:  # of a folder, what is no run is left out
                 collector.check()
             if not follower.there:  # deleted while it was watched
@@ -105,6 +108,7 @@ def read_runs(paths: Sequence[str | Path]) -> tuple[list[LabelledRun], str]:
             raise StoreError(f"no run at {path}: expected a run file, its folder, or a folder of runs")
     scene = Scene(paths)
     scene.refresh()
+    gc.freeze()  # what was read stays to the end: nothing of it needs to be looked at again
     items = scene.items()
     if not items:
         raise StoreError(f"{paths[0]} holds no complete header: no run, or one that was killed as it began")
