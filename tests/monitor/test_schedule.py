@@ -189,14 +189,14 @@ def proving_run(clock: Clock, steps: int, step: float, costs: dict[Level, float]
 
 @pytest.mark.parametrize("part", [0.002, 0.004, 0.006])
 def test_every_part_is_proved_each_fifty_steps_where_the_budget_has_it(clock: Clock, part: float) -> None:
-    costs = {Level.LIGHT: 0.002, Level.PLAIN: 0.004, Level.RICH: 0.006}
+    costs = {Level.LIGHT: 0.002, Level.ALERT: 0.003, Level.PLAIN: 0.004, Level.RICH: 0.006}
     plan, proved = proving_run(clock, 2000, 0.045, costs, dict.fromkeys("abcdef", part))  # up to 36 of 67 ms
     assert max(b - a for steps in proved.values() for a, b in pairwise(steps)) <= PROOF_STEPS
     assert not plan.uncovered and not plan.late and plan.share <= 0.03
 
 
 def test_proofs_and_lines_that_the_budget_cannot_have_are_told(clock: Clock) -> None:
-    costs = {Level.LIGHT: 0.002, Level.PLAIN: 0.004, Level.RICH: 0.006}
+    costs = {Level.LIGHT: 0.002, Level.ALERT: 0.003, Level.PLAIN: 0.004, Level.RICH: 0.006}
     plan, proved = proving_run(clock, 2000, 0.045, costs, dict.fromkeys("abcdef", 0.02))  # 120 of 67 ms
     assert plan.uncovered == pytest.approx(1.2 * 0.122 / (50 * 0.045), rel=0.1)
     assert 80 < max(b - a for steps in proved.values() for a, b in pairwise(steps[1:])) < 130
@@ -204,7 +204,7 @@ def test_proofs_and_lines_that_the_budget_cannot_have_are_told(clock: Clock) -> 
 
 
 def test_proofs_that_cost_little_leave_their_part_to_readings(clock: Clock) -> None:
-    costs = {Level.LIGHT: 0.02, Level.PLAIN: 0.03, Level.RICH: 0.03}
+    costs = {Level.LIGHT: 0.02, Level.ALERT: 0.025, Level.PLAIN: 0.03, Level.RICH: 0.03}
     plain = len(run(Schedule(0.03, None, 0), clock, 2000, 0.045, costs))
     plan, _ = proving_run(clock, 2000, 0.045, costs, {"a": 0.001})
     assert plan.readings > 1.5 * plain
