@@ -20,7 +20,7 @@ DENSE_STEPS, CREDIT, GAP = 50, 0.02, 5
 FIRST_READINGS = 3  # taken whatever they cost, so that this is known
 
 # What alarms ask for is read whenever the steps have grown by this factor, ten times in a thousand steps, and is paid
-# for by proofs that come later
+# for by readings that come later
 GROWTH = 2
 
 # A line is wanted at least so often, and takes what was saved for proofs if there is no other way
@@ -151,7 +151,7 @@ class Schedule:
             self._rich = step
         if self.level in (Level.ALERT, Level.RICH):
             self._alert = step
-        self._apart = step - self._last
+        self._apart = max(step - self._last, self._apart) if self.level is Level.ALERT else step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
         self.readings += 1
 
@@ -300,9 +300,6 @@ class Schedule:
             self._taken[self._level_now].append(reading)
 
     def _spend(self, seconds: float, level: Level) -> None:
-        if level is Level.ALERT:
-            self.proving.earned -= seconds
-            return
         self._reading.spent += seconds
         if level is Level.LIGHT:
             self._light.spent += seconds
