@@ -3,9 +3,10 @@
 #
 #   gate.sh MODEL BATCH COMMITTED.json NEW.json
 #
-# Exit code 3 when the proved upper bound exceeds 10^LIMIT or grew by more than GROWTH decades; 1 for a mistake. The gate
-# judges what is proved, so no time goes into a search for steep slopes. NEW.json is written in any case: to accept a
-# change, copy it over COMMITTED.json and commit that.
+# Exit code 3 when the proved upper bound exceeds 10^LIMIT or grew by more than GROWTH decades; 1 for a mistake, and for a
+# committed reading that is missing or was edited. The gate judges what is proved, so no time goes into a search for steep
+# slopes. NEW.json is written in any case: to accept a change, copy it over COMMITTED.json and commit that. The first time,
+# before there is one, run it with FIRST=1.
 set -euo pipefail
 model=${1:?MODEL, as in net.py:build} batch=${2:?BATCH, as in net.py:batch}
 committed=${3:?COMMITTED.json} new=${4:?NEW.json}
@@ -15,9 +16,15 @@ status=0
 normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" || status=$?
 if [ "$status" != 0 ] && [ "$status" != 3 ]; then exit "$status"; fi
 normgauge verify "$new"
-if [ ! -f "$committed" ]; then
-    echo "no reading at $committed yet: commit $new there" >&2
-    exit "$status"
+if [ -n "${FIRST:-}" ]; then
+    echo "the first reading: commit $new as $committed" >&2
+elif [ ! -f "$committed" ]; then
+    echo "no reading at $committed: nothing to hold $new against. FIRST=1 if that is right" >&2
+    exit 1
+else
+    grown=0
+    normgauge diff "$committed" "$new" --fail-above "$growth" || grown=$?
+    if [ "$grown" != 0 ]; then status=$grown; fi
 fi
-normgauge diff "$committed" "$new" --fail-above "$growth" || status=$?
+if [ "$status" = 0 ]; then echo "gate.sh: passed" >&2; else echo "gate.sh: FAILED with exit code $status" >&2; fi
 exit "$status"

@@ -65,6 +65,13 @@ def test_a_wide_table_goes_on_below_itself():
     assert all(text.count(cell) == 1 for row in rows for cell in row[1:])
 
 
+def test_every_part_of_a_wide_table_has_all_that_names_its_rows():
+    rows = tuple((f"norm{j % 2}", f"rate{j // 2}", *(f"<{i}.{j}00>" for i in range(12))) for j in range(4))
+    headers, stream = ("norm", "lr", *(f"column{i}" for i in range(12))), io.StringIO()
+    draw_blocks([Grid("wide", headers, rows, frozenset(range(2, 14)), keys=2)], stream, 80)
+    assert stream.getvalue().count("lr") == stream.getvalue().count("norm0  rate1") == 2
+
+
 def test_columns_widen_the_lines(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["rules"]) == 0

@@ -140,6 +140,16 @@ def test_a_file_whose_top_level_does_not_repeat_its_first_reading(diff, files):
     assert (code, out) == (1, "") and err == f"normgauge: {files[1]}: scope: missing at the top of the file\n"
 
 
+def test_no_gate_is_held_against_a_file_that_was_edited(diff, files):
+    data = json.loads(files[0].read_text())
+    for one in data.get("readings", [data]):
+        one["mode"] = "train" if one["mode"] == "eval" else "eval"
+    files[0].write_text(json.dumps(data))
+    code, out, err = diff(*files, "--fail-above", "9")
+    assert code == 1 and not out and "edited after it was written" in err and str(files[0]) in err
+    assert "A was edited after it was written" in " ".join(diff(*files)[1].split())
+
+
 @pytest.mark.parametrize(("limit", "message"), [("inf", "expected a finite number"), ("x", "a number, got 'x'")])
 def test_a_limit_that_is_no_number(capsys, limit, message):
     with pytest.raises(SystemExit) as ended:
@@ -149,8 +159,12 @@ def test_a_limit_that_is_no_number(capsys, limit, message):
 
 @pytest.mark.parametrize(
     ("settings", "committed", "code"),
-    [({}, "reading.json", 0), ({"LIMIT": "0.2"}, "nowhere.json", 3)],
-    ids=["passes", "above the limit"],
+    [
+        ({}, "reading.json", 0),
+        ({"LIMIT": "0.2", "FIRST": "1"}, "nowhere.json", 3),
+        ({"GROWTH": "9"}, "nowhere.json", 1),
+    ],
+    ids=["passes", "above the limit", "nothing to hold it against"],
 )
 def test_the_example_of_a_gate_runs(tmp_path, settings, committed, code):
     """The script as a pipeline runs it, on the network of the documentation."""
@@ -169,7 +183,8 @@ def test_the_example_of_a_gate_runs(tmp_path, settings, committed, code):
     if not settings:
         assert "The bound within 0.1 of the samples is the same in A and B" in done.stdout
     if committed == "nowhere.json":
-        assert "no reading at ci/nowhere.json yet" in done.stderr
+        said = "commit" if "FIRST" in settings else "no reading at ci/nowhere.json: nothing to hold"
+        assert said in done.stderr
 
 
 def test_the_workflow_runs_the_script():

@@ -134,7 +134,9 @@ def test_what_alarms_ask_for_is_read_whenever_the_steps_have_doubled(clock: Cloc
     costs = {Level.LIGHT: 0.3, Level.ALERT: 0.5, Level.PLAIN: 2.0, Level.RICH: 4.0}
     levels = dict(read_levels(plan, run(plan, clock, 1100, 0.01, costs)))
     assert [step for step, level in levels.items() if level is Level.ALERT] == [2**k for k in range(2, 11)]
-    assert not plan._reading.affords(0.0) and plan.proves(0.0, None)  # what they took is owed by readings, not by proofs
+    assert not plan._reading.affords(0.0) and plan.proves(
+        0.0, None
+    )  # what they took is owed by readings, not by proofs
 
 
 def test_a_reading_that_was_asked_for_holds_what_the_sign_needs() -> None:

@@ -54,10 +54,15 @@ def run(args: argparse.Namespace) -> int:
     """Read both, compare, tell, judge.
 
     Raises:
-        ReadingError: when the two have no scope in common.
+        ReadingError: when the two have no scope in common, or one was edited and a gate asks for it.
     """
     check_targets(args.json)
     a, b = readings_at(args.a), readings_at(args.b)
+    edited = [name for name, side in ((args.a, a), (args.b, b)) if any(reading.edited for reading in side)]
+    if edited and args.fail_above is not None:
+        raise ReadingError(
+            f"{edited[0]} was edited after it was written, and no gate is held against it; measure again"
+        )
     differences, alone = match_scopes(a, b)
     if not differences:
         sides = [", ".join(str(reading.scope) for reading in side) for side in (a, b)]

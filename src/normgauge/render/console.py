@@ -120,4 +120,4 @@ def styled(stream: TextIO) -> bool:
 
 def _cleaned(grid: Grid) -> Grid:
     headers, *rows = (tuple(map(clean, row)) for row in (grid.headers, *grid.rows))
-    return Grid(clean(grid.title), headers, tuple(rows), grid.numeric, clean(grid.footer))
+    return Grid(clean(grid.title), headers, tuple(rows), grid.numeric, clean(grid.footer), grid.keys)

@@ -23,9 +23,10 @@ FEW = 5  # samples of which a median says something
 
 def difference_verdict(difference: Difference) -> list[str]:
     """What became of the bound and whose doing it is, then what else must not be missed."""
-    sides = [(name, r) for name, r in (("A", difference.a), ("B", difference.b)) if r.log_refuted is not None]
-    sentences = [f"{name}: {refutation_sentence(r)}" for name, r in sides]
+    ends = (("A", difference.a), ("B", difference.b))
+    sentences = [f"{name}: {refutation_sentence(r)}" for name, r in ends if r.log_refuted is not None]
     sentences += [_growth(difference), _cause(difference), _certain(difference), *_sample_by_sample(difference)]
+    sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited]
     if difference.weaker:
         sentences.append(f"B's bound is {evidence_words(difference.b)}, A's was {evidence_words(difference.a)}.")
     a, b = difference.a, difference.b
@@ -53,6 +54,8 @@ def _growth(difference: Difference) -> str:
 def _certain(difference: Difference) -> str:
     """Bounds do not tell which of two networks is steeper; a slope found in one above the other's bound does."""
     a, b = difference.a, difference.b
+    if a.weights and a.weights == b.weights and abs(difference.growth) >= SAME:
+        return "The weights are the same in A and B: what differs is the samples or how they were measured."
     for name, steep, other, low in (("B", b, "A", a), ("A", a, "B", b)):
         if steep.log_lower > low.log_upper:
             lies = f"its slope found, {format_factor(steep.log_lower, DOWN)}, lies above {other}'s bound"

@@ -184,7 +184,7 @@ def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, nam
     )
     headers = (*key_labels(keys), "seeds", *map(measure_title, columns))
     footer = f"mean ± standard deviation over seeds; sorted by {measure_title(sort)}"
-    return Grid(f"Sweep {name}", headers, rows, frozenset(range(len(keys), len(headers))), footer)
+    return Grid(f"Sweep {name}", headers, rows, frozenset(range(len(keys), len(headers))), footer, len(keys))
 
 
 def trial_failures(outcomes: Sequence[TrialOutcome]) -> list[str]:

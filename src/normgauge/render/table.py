@@ -16,7 +16,8 @@ Attributes = Mapping[str, str | float | None]
 class Grid:
     """A table to draw: headers, rows of the same length, and which columns hold numbers.
 
-    A cell is words, or an element where only a page is to show it.
+    A cell is words, or an element where only a page is to show it. The first ``keys`` columns name the row, and stand
+    before every part of a table that is too wide.
     """
 
     title: str
@@ -24,6 +25,7 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     numeric: frozenset[int] = frozenset()
     footer: str = ""
+    keys: int = 1
 
     def without_empty(self) -> Grid:
         """The grid without the columns in which nothing stands; whole where it has no row."""

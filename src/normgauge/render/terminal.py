@@ -34,13 +34,14 @@ def grid_lines(grid: Grid, width: int) -> Iterator[str]:
 
 
 def _parts(grid: Grid, width: int) -> Iterator[list[int]]:
-    """The columns that stand side by side; the first one, which names the row, begins every part."""
-    least, part = _least(grid), [0]
-    for column in range(1, len(least)):
-        if len(part) > 1 and sum(least[i] for i in part) + least[column] + GAP * len(part) > width:
+    """The columns that stand side by side; those that name the row begin every part."""
+    least, keys = _least(grid), [*range(grid.keys)]
+    part = keys
+    for column in range(len(keys), len(least)):
+        if len(part) > len(keys) and sum(least[i] for i in part) + least[column] + GAP * len(part) > width:
             yield part
-            part = [0]
-        part.append(column)
+            part = keys
+        part = [*part, column]
     yield part
 
 
