@@ -573,3 +573,16 @@ def test_lower_ends_follow_the_first_steps_of_adam(tmp_path):
             optimizer.step()
             monitor.step(loss=loss)
     assert len(short) == 24 and min(short) >= 0 and max(short) < 0.01  # with one turn a step 14 per cent are missing
+
+
+def test_the_end_of_a_run_holds_its_last_loss(tmp_path):
+    from normgauge.monitor.watching.scene import read_runs
+    from normgauge.render.runs_words import run_sentences
+
+    model = nn.Linear(3, 1)
+    with ng.Monitor(model, tmp_path / "a", every=10) as monitor:
+        for step in range(1, 16):
+            monitor.step(loss=20.0 - step)
+    items, _ = read_runs([str(tmp_path / "a")])
+    assert items[0].run.end["loss"] == 5.0
+    assert "to 5." in " ".join(run_sentences(items[0]))

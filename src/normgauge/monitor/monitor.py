@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge.core import store
 from normgauge.core.answers import answered
 from normgauge.core.errors import InputError
+from normgauge.core.spelled import spell_number
 from normgauge.monitor.capped import Budget, CapWatch
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.facts import facts_of
@@ -161,9 +162,11 @@ class Monitor:
 
     def close(self) -> None:
         """Write what has not arrived yet, end the file and take the hooks off."""
+        last = [float(loss) for step, loss in self._losses.items() if step == self._number]
         self._guarded(self._collect, True)
         self._guarded(self._instruments.close)
-        self._guarded(self._journal.append, {"kind": "end", "step": self._number, "share": round(self.share, 5)})
+        end = {"kind": "end", "step": self._number, "share": round(self.share, 5)}
+        self._guarded(self._journal.append, end | ({"loss": spell_number(last[-1])} if last else {}))
         self._journal.close()
 
     def __enter__(self) -> Monitor:
@@ -251,8 +254,9 @@ class Monitor:
         self._collect()
         if self._schedule.late:
             self._note(
-                f"a reading without norms takes {self._schedule.cost:.2g} s: the budget has none each {LONGEST_STEPS} "
-                f"steps or {LONGEST_SECONDS:.0f} s. Lines come when their time is earned; a larger budget gives more.",
+                f"a line costs {self._schedule.cost:.2g} s, too much for one each {LONGEST_STEPS} steps or "
+                f"{LONGEST_SECONDS:.0f} s within the budget: lines come further apart. A larger budget= gives more; "
+                "the loss is watched at every step all the same.",
                 "late",
             )
         if self._schedule.uncovered:

@@ -98,7 +98,8 @@ def _verdict(items: Sequence[LabelledRun]) -> Markup:
     told = []
     for i, item in enumerate(items):
         name = (_swatch(i), tag("b", item.label), ": ") if several else None
-        badge = ("no alarm", "badge good") if healthy(item) else ("look here", "badge bad")
+        bad = ("look here", "badge bad") if item.run.steps else ("nothing read yet", "badge")
+        badge = ("no alarm", "badge good") if healthy(item) else bad
         state = tag("span", badge[0], class_=badge[1])
         first, *rest = run_sentences(item)
         told.append(tag("p", state, " ", name, sentence_markup(first), class_="verdict"))

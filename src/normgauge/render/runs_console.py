@@ -47,7 +47,7 @@ def run_blocks(items: Sequence[LabelledRun], state: str = "") -> list[Block]:
 def _first_lines(item: LabelledRun) -> str:
     """What there is to look at, what followed from it beneath, then the rest; one line where all is well."""
     first, *rest = run_sentences(item)
-    mark = "ok" if healthy(item) else "LOOK"
+    mark = "ok" if healthy(item) else "LOOK" if item.run.steps else "--"
     followed = [followed_sentence(incident) for incident in run_incidents(item.run)[:1]]
     if mark == "ok":
         return f"[{mark}] {item.label}: {' '.join((first, *rest))}"

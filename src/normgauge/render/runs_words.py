@@ -19,8 +19,12 @@ LOOKED = 50  # lines from which the usual time is taken
 
 
 def healthy(item: LabelledRun) -> bool:
-    """No alarm, and the last loss is a number."""
-    return not item.run.alarms and all(math.isfinite(value) for _, value in loss_series(item.run)[-1:])
+    """No alarm, and the last loss is a number; a run of which nothing was read is not known to be."""
+    return (
+        bool(item.run.steps)
+        and not item.run.alarms
+        and all(math.isfinite(value) for _, value in loss_series(item.run)[-1:])
+    )
 
 
 def run_sentences(item: LabelledRun) -> list[str]:
@@ -45,6 +49,11 @@ def _loss(item: LabelledRun) -> str:
     if gone is not None:
         return f"The loss is not finite at step {gone:,}."
     (first, start), (_, now) = series[0], series[-1]
+    last = read_number((item.run.end or {}).get("loss"))
+    if last is not None:
+        if not math.isfinite(last):
+            return "The loss is not finite at the end."
+        now = last
     if start == now:
         return f"The loss is {now:.3g}."
     return f"The loss {'fell' if now < start else 'rose'} from {start:.3g} at step {first:,} to {now:.3g}."

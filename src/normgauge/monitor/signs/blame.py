@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         "learning_rate",
         lambda case: True,
         lambda case: (
-            "the learning rate is too high: what was learnt is overwritten as fast as it comes"
+            "the learning rate is too high: each step overwrites what the weights held"
             + (", and no normalizer holds the activations" if case.bare and case.deep >= DEEP else "")
         ),
         "Try a tenth of it.",

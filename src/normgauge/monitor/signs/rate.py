@@ -52,8 +52,8 @@ class LearningRate(Sign):
         """What shows that the steps are too long; empty where nothing does."""
         story, path = seen.story, sum(self._turns)
         if turn is not None and (turn > TURN or path > TURN_PATH) and story.harmed:
-            return (
-                f"the step at {seen.step} moved the middle layer by {turn:.0%} of its norm (the last read: {path:.0%})"
+            return f"the step at {seen.step} moved the middle layer by {turn:.0%} of the norm it has now" + (
+                f" (the last steps read: {path:.0%} together)" if path > turn else ""
             )
         jumped = story.jump is not None and seen.step - story.jump[0] <= MEMORY
         if jumped and turn is not None and turn > TURN_FELT and self._level.factor(turn) > TURN_JUMP:
