@@ -162,12 +162,13 @@ def gram_matrices(weights: Sequence[Tensor]) -> Tensor:
     """
     shapes = [weight.flatten(1).shape for weight in weights]
     rows, columns = (max(shape[side] for shape in shapes) for side in (0, 1))
-    together = max(1, MOST_COPIED // (rows * columns))
-    made = []
+    together, order = max(1, MOST_COPIED // (rows * columns)), min(rows, columns)
+    made = torch.empty((len(weights), order, order), dtype=torch.float64, device=weights[0].device)
     for first in range(0, len(weights), together):
         copies = _stacked(weights[first : first + together], torch.float64, (rows, columns))
-        made.append(copies @ copies.mT if rows < columns else copies.mT @ copies)
-    return made[0] if len(made) == 1 else torch.cat(made)
+        pair = (copies, copies.mT) if rows < columns else (copies.mT, copies)
+        torch.bmm(*pair, out=made[first : first + together])
+    return made
 
 
 def multiplies_doubles(device: torch.device) -> bool:

@@ -371,7 +371,9 @@ class Monitor:
     def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
         losses = list(sheet.losses.items())
         rows = self._instruments.finish(sheet, lr, step)
-        self._schedule.moving = self._instruments.moving
+        self._schedule.moving = (
+            self._team.alone and self._instruments.moving
+        )  # several processes turn as often as each other
         summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")

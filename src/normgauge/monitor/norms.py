@@ -242,7 +242,7 @@ def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module
 
 def is_turned(weight: Tensor) -> bool:
     """Whether a device measures the transposed of a matrix, which has the same norm: so wide ones go with tall ones."""
-    return weight.device.type != "cpu" and weight.shape[0] < weight[0].numel()
+    return weight.device.type != "cpu" and weight.shape[0] ** 2 < weight.numel()
 
 
 def _most_proved(device: torch.device, shapes: Sequence[tuple[int, ...]], by_gram: bool) -> int:

@@ -35,6 +35,7 @@ PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next r
 # How often directions turn at a reading where norms have just moved or some steps were not read; and in a training that
 # has just begun, up to so many steps or at such a reading: Adam's first steps can double a norm along a new direction
 TURNS, FIRST_TURNS, FIRST_STEPS = 4, 8, 10
+EARLY_TURNS = 2  # from then on, until the first 50 steps are over
 
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
@@ -159,7 +160,9 @@ class Schedule:
         done, left_out = step - self._first, step - self._whole > 1
         if done <= FIRST_STEPS or (left_out and done <= DENSE_STEPS):
             return FIRST_TURNS
-        return TURNS if left_out or self.moving else 1
+        if left_out or self.moving:
+            return TURNS
+        return EARLY_TURNS if done <= DENSE_STEPS else 1
 
     def by_count(self, step: int) -> Level:
         """How much a reading holds that is due by counted steps."""
