@@ -120,7 +120,7 @@ def told_band(both: Band, pairs: Pairs) -> list[tuple[int, float, float]]:
 def _buckets(points: Sequence[Point], most: int) -> list[list[Point]]:
     """The points, cut where the steps pass equal parts of their range."""
     first, width = points[0][0], max(points[-1][0] - points[0][0], 1)
-    edges = (first - (-k * width // most) for k in range(most))
+    edges: list[int] = [first - (-k * width // most) for k in range(most)]
     cuts = [*(bisect_left(points, edge, key=itemgetter(0)) for edge in edges), len(points)]
     return [list(points[a:b]) for a, b in pairwise(cuts) if b > a]
 
