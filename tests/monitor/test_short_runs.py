@@ -221,6 +221,7 @@ def test_two_that_are_trained_in_turns_are_healthy(tmp_path):
     assert said == []
 
 
+@pytest.mark.filterwarnings("ignore:TF32")
 @torch.backends.mkldnn.flags(enabled=False)  # its half kernels fail on some processors
 def test_large_activations_that_leave_float16_before_they_are_squared_are_healthy(tmp_path):
     class Careful(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from normgauge.monitor.facts import Facts
 from normgauge.monitor.watch import AlarmWatch
 from tests.monitor.readings import MAP, PLACES, named, reading, said, watched
 
@@ -20,6 +21,20 @@ CAUSES = {
 @pytest.mark.parametrize("case", CAUSES)
 def test_a_cause_is_named(case):
     named(*CAUSES[case])
+
+
+@pytest.mark.parametrize(
+    ("turn", "fall", "logit", "named"),
+    [(0.2, 0.9, 1.0, 1), (0.15, 1.0, 1.0, 1), (0.15, 0.9, 1.0, 0), (0.15, 0.9, 30.0, 1), (0.05, 1.0, 1.0, 0)],
+)
+def test_a_warm_up_is_missed_where_long_first_steps_of_a_transformer_do_harm(turn, fall, logit, named):
+    facts = Facts(adaptive=True, nodes={"SoftmaxBackward0": 2})
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, 30):
+        changed = {row: {"update": 2.4 * turn if step < 4 else 0.01, "logit_max": logit} for row in (0, 2, 4)}
+        changed[6] = {"update": 1.2 * turn if step < 4 else 0.01, "frobenius": 1.2}
+        found += watch.observe(reading(step, 2.0 * fall**step, changed, facts=facts))
+    assert [alarm.alarm for alarm in found if alarm.alarm == "no_warmup"] == ["no_warmup"] * named
 
 
 @pytest.mark.parametrize(("first", "later", "alarms"), [(1.0, 60.0, 1), (1.0, 9.0, 0), (30.0, 60.0, 0)])

@@ -12,6 +12,7 @@ from normgauge.monitor.thresholds import (
     COLD_STEPS,
     EFFECTIVE_RATE,
     GROWN,
+    LOGIT_HIGH,
     MEMORY,
     MOMENTUM,
     MOMENTUM_INFERRED,
@@ -19,6 +20,7 @@ from normgauge.monitor.thresholds import (
     TURN_COLD,
     TURN_EARLY,
     TURN_FELT,
+    TURN_FROZEN,
     TURN_JUMP,
     TURN_LOST,
     TURN_PATH,
@@ -64,8 +66,10 @@ class LearningRate(Sign):
             return f"the loss went from {story.start:.3g} at first to {now} at step {seen.step}"
         path = sum(self._early)
         cold = bool(seen.facts.attends and seen.facts.adaptive) and not story.warmed and len(self._early) == 3
-        if cold and path > TURN_COLD and COLD_STEPS <= story.count <= WARM_STEPS and not story.gains:
-            return f"the first three steps read moved the middle layer by {path:.0%} of its norm, and nothing is gained"
+        strained = any(row.get("logit_max", 0.0) > LOGIT_HIGH for row in seen.rows)
+        missed = COLD_STEPS <= story.count <= WARM_STEPS and (strained or not story.gains)
+        if cold and (path > TURN_FROZEN or (path > TURN_COLD and missed)):
+            return f"the first three steps read moved the middle layer by {path:.0%} of its norm"
         summed = seen.facts.reduction == "sum" and seen.facts.adaptive is False
         if story.stuck and path > (TURN_STUCK if cold or summed else TURN_EARLY):
             return (

@@ -63,6 +63,7 @@ class Stream(Sign):
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
+        self._readings = 0
         self._starts: dict[int, float] = {}
         self._streak = Streak()
 
@@ -78,8 +79,10 @@ class Stream(Sign):
         deep, long = sizes[far] / sizes[near], sizes[far] / self._starts[far]
         # sums of branches grow like the root of the depth, a fault by a factor at each block
         blocks = median([sizes[b] / sizes[a] for a, b in zip(rows[1:], rows[3:], strict=False)]) or 0.0
-        multiplied = blocks > STREAM_FACTOR and deep > STREAM_DEEP
-        grows = max(deep if multiplied else 0.0, long if seen.story.worse else 0.0)  # what is learnt may grow it, too
+        self._readings += 1
+        limit = STREAM_DEEP if self._readings <= START_READINGS else STREAM_GREW  # what is learnt may grow it, too
+        multiplied = blocks > STREAM_FACTOR and deep > limit
+        grows = max(deep if multiplied else 0.0, long if seen.story.worse else 0.0)
         count, began = self._streak.see(multiplied or grows > STREAM_GREW, seen.step)
         if count >= START_READINGS:
             name = self._places[far].name
@@ -90,7 +93,6 @@ class Stream(Sign):
             )
             sentence = f"the residual stream grows {how}: later blocks add next to nothing to it."
             advice = "Scale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
-            limit = STREAM_DEEP if multiplied else STREAM_GREW
             yield Alarm(seen.step, "residual_growth", name, sentence, grows, limit, advice, began)
         elif count:
             seen.story.ask(seen.step + 1, everything=True)
