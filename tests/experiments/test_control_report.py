@@ -64,7 +64,9 @@ def test_the_search_is_the_same_for_every_way() -> None:
 def test_committed_search_used_its_settings_once_each() -> None:
     rows = found("blind.json")
     search = blind.Search(rows)
-    for method in blind.WAYS:
+    ways = {r["method"] for r in rows}
+    assert ways >= set(blind.WAYS) - set(blind.BY_BUDGET)
+    for method in ways:
         tuned = [(r["setting"], r["lr"]) for r in search.of(method)]
         assert len(tuned) == 6 and tuned == list(search.settings(method))
         best = search.best(method)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normgauge.control.capacity import Capacity
 from normgauge.control.planning import make_plan
-from normgauge.control.unfollowed import global_plan, unfollowed_steps
+from normgauge.control.unfollowed import SHAKES, global_plan, unfollowed_steps
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules import Registry
@@ -121,5 +121,6 @@ def penalty(
         plan = make_plan(session.model, session.composed(Scope.parse("point")))
     if not plan.maps:
         raise InputError("the model has no linear map whose weight could be controlled")
-    unfollowed = unfollowed_steps(global_plan(model, batch, rules), model, batch, rules)
+    # it proves nothing, so that one shake is enough for names
+    unfollowed = unfollowed_steps(global_plan(model, batch, rules), model, batch, rules, SHAKES[:1])
     return Penalty(Capacity(plan), target, by, every, unfollowed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,9 @@ from normgauge.core.rounding import HOUSE
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, opened
 
+Shake = Callable[[Tensor, Tensor], Tensor]
+"""A parameter and noise of its shape, none of it negative, to other values."""
+
 
 def global_plan(model: nn.Module, batch: Any, rules: Registry | None) -> Plan:
     """The formula of a model's folded bound over all inputs."""
@@ -25,16 +28,19 @@ def global_plan(model: nn.Module, batch: Any, rules: Registry | None) -> Plan:
         return make_plan(session.model, session.composed(Scope.parse("global")))
 
 
-def unfollowed_steps(plan: Plan, model: nn.Module, batch: Any, rules: Registry | None) -> list[str]:
+def unfollowed_steps(
+    plan: Plan, model: nn.Module, batch: Any, rules: Registry | None, shakes: Sequence[Shake] | None = None
+) -> list[str]:
     """Steps whose gain is infinite, or another one in a copy of the model whose parameters are all shaken.
 
     A plan says which tensors its terms are made of, and takes all other gains for constants. Whether they are is asked
     of the rules themselves, with other parameters: a factor of a product is bounded by the biases before it, a slope
-    of a PReLU is a parameter, a weight may be computed from others that were 1 when the model was traced.
+    of a PReLU is a parameter, a weight may be computed from others that were 1 when the model was traced. Every shake
+    (all of `SHAKES` unless some are given) takes as long as the plan itself.
     """
     endless = [name for (name, _), log in plan.constants.items() if log == math.inf]
     found = [f"{name}: it has no finite bound, and is left out" for name in dict.fromkeys(endless)]
-    for shake in SHAKES:
+    for shake in SHAKES if shakes is None else shakes:
         try:
             other = global_plan(shaken_copy(model, shake), batch, rules)
         except (NormgaugeError, RuntimeError, TypeError, ValueError) as error:
@@ -71,11 +77,11 @@ def _near(parameter: Tensor, noise: Tensor) -> Tensor:
     return parameter * (0.5 + 0.1 * noise if parameter.ndim > 1 else 0.01 * (1 + noise))
 
 
-SHAKES = (_away, _across, _near)
+SHAKES: tuple[Shake, ...] = (_away, _across, _near)
 
 
 @torch.no_grad()
-def shaken_copy(model: nn.Module, shake: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
+def shaken_copy(model: nn.Module, shake: Shake) -> nn.Module:
     """A copy in which no parameter has the values it had."""
     twin = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(0)
