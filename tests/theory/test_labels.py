@@ -8,7 +8,10 @@ import re
 import pytest
 
 from normgauge.core.claim import Comparison, ComparisonKind
+from normgauge.core.errors import InputError
 from normgauge.theory import CLAIMS
+from normgauge.theory.checks import results
+from normgauge.theory.claim import Absent
 
 SEEDS = (0, 5)
 
@@ -61,3 +64,15 @@ def test_the_network_and_its_loss_are_told_apart():
     assert len(CLAIMS["T.T13.8"].run().findings) == len(network)  # no row twice
     assert not any("loss" in what for what in network) and any("ℓ1 loss" in what for what in loss)
     assert next(iter(network.values())).kind is next(iter(loss.values())).kind is ComparisonKind.REFUTES
+
+
+def test_results_that_are_not_installed_say_how_to_get_them(monkeypatch):
+    def installed() -> None:
+        raise InputError("not part of the installed package; pip install -e . there, or PYTHONPATH=src")
+
+    monkeypatch.setattr(results, "checkout", installed)
+    with pytest.raises(Absent, match=r"pip install -e \. there, or PYTHONPATH=src"):
+        results.results.__wrapped__("than2025", "nets__*")
+    monkeypatch.undo()
+    with pytest.raises(Absent, match="no results of experiments/than2025, nothing: normgauge reproduce"):
+        results.results.__wrapped__("than2025", "nothing")

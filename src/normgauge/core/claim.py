@@ -11,6 +11,7 @@ from normgauge.core.fields import FieldForm, Seconds, Stored, Told, form_of
 from normgauge.core.spelled import spell_number
 
 OWN = "normgauge"  # as a source: our own results
+READ = "against the text, or the work it cites"  # why a claim without a check was not run
 
 
 class Verdict(StrEnum):
@@ -64,9 +65,12 @@ class Comparison(Stored):
     what: Annotated[str, Told("a few words on what was measured")]
     measured: Annotated[Measured, Told("the number found on this instance")]
     predicted: Annotated[Measured | None, Told("what the statement (or its correction) says it is, or is at most")]
-    published: Annotated[Measured | None, Told("what the claim as printed says it is")]
+    published: Annotated[Measured | None, Told("what the claim as printed says it is here, put in by us")]
     passed: Annotated[bool, Told("whether the comparison came out as the verdict says")]
-    error: Annotated[Measured, Told("how far it was from coming out the other way: relative, in the sense of the kind")]
+    error: Annotated[
+        Measured,
+        Told("measured less predicted (or published), as a share of the larger of the two; of a bound with its sign"),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,11 @@ class Outcome(Stored):
     absent: Annotated[str, Told("why it was not run; empty where it was")] = ""
     findings: Annotated[tuple[Comparison, ...], Told("the comparisons, see below")] = ()
     curves: Annotated[tuple[Curve, ...], Told("small plots, see below")] = ()
+
+    @property
+    def read(self) -> bool:
+        """Whether it has no check: it was read against the text."""
+        return self.absent == READ
 
     @property
     def ran(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
@@ -15,7 +14,6 @@ from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 8  # more claims than this are shown as a table
 CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
-WIDE = 100  # letters of a line of the opening
 FOREMOST = (  # the roots of the errors that open
     "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
     "radial-eigenvalue", "decay-factor-two",
@@ -40,6 +38,16 @@ CAME_OUT = {
     ComparisonKind.MOVES: ("moves", "DOES NOT MOVE"),
     ComparisonKind.SHOWN: ("seen", "NOT SEEN"),
 }
+
+
+TERMS = (
+    ("published", "What the printed statement says the number is here, put in by us; of what moves: before it did."),
+    ("predicted", "What the true statement says it is, or is at most: the claim itself where it holds."),
+    ("measured", "The number found on the instance by brute force: Jacobians, singular values, simulation."),
+    ("difference", "Of measured from predicted, or from published where that is refuted or moves, as a share of the "
+     "larger of the two; of the size of what cancels, where 0 is predicted. Negative: room under a bound."),
+    ("instance", "Small random networks, layers or data, drawn anew for every seed."),
+)  # fmt: skip
 
 
 def by_source(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
@@ -99,13 +107,21 @@ def verdict_summary(ledger: Ledger) -> str:
 
 
 def check_summary(ledger: Ledger) -> str:
-    """How many checks were run and came out; what was not run never counts as passed."""
+    """How many checks were run and came out; what was not run never counts as passed.
+
+    A claim without a check was read; one whose results are not here was not run, which is said apart.
+    """
     ran = [outcome for outcome in ledger.outcomes if outcome.ran]
     seeds = ", ".join(map(str, sorted({outcome.seed for outcome in ran})))
     came = f"{plural(len(ledger.failed), 'check')} FAILED of" if ledger.failed else "Every check that was run passed:"
     told = [f"{came} {len(ran)} (seed {seeds})."] if ran else []
-    why = Counter(outcome.absent for outcome in ledger.outcomes if not outcome.ran)
-    return " ".join([*told, *(f"Read, not run: {count} ({words})." for words, count in why.items())])
+    why = Counter((outcome.read, outcome.absent) for outcome in ledger.outcomes if not outcome.ran)
+    missing = [words for read, words in why if not read]
+    told += [f"Read, not run: {count} ({words})." for (read, words), count in why.items() if read]
+    if missing:
+        alike = missing[0] if len(missing) == 1 else f"such as: {missing[0]}"
+        told.append(f"Not run: {sum(why[False, words] for words in missing)} ({alike}).")
+    return " ".join(told)
 
 
 def check_failures(ledger: Ledger) -> list[str]:
@@ -143,9 +159,8 @@ def theory_opening(ledger: Ledger) -> list[Block]:
     """The first screen: the errors that matter, then what holds, by source."""
     told = [f"{plural(len(ledger.errors), 'independent error')} in {len(published_claims(ledger.outcomes))} published "
             "claims. Those that reach furthest:"] if foremost_errors(ledger) else []  # fmt: skip
-    for entry in foremost_errors(ledger):
-        told += textwrap.wrap(f"{entry.id}: {error_sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
-    return [*told, counts_grid(ledger), *textwrap.wrap(f"{'; '.join(ledger.sources)}." if ledger.sources else "", WIDE)]
+    told += [f"* {entry.id}: {error_sentence(entry)}" for entry in foremost_errors(ledger)]
+    return [*told, counts_grid(ledger), *([f"{'; '.join(ledger.sources)}."] if ledger.sources else [])]
 
 
 def counts_grid(ledger: Ledger) -> Grid:
@@ -169,19 +184,28 @@ def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
     return Grid(title, headers, rows, frozenset({3, 4, 5, 6}))
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
-    claim, first = outcome.claim, outcome.headline
-    first = first if first and first.kind is not ComparisonKind.SHOWN else None
+def _opening_cells(claim: Entry) -> tuple[str, str, str]:
+    """Id, verdict and what fits of place and reading."""
     words = f"{claim.at.partition(';')[0]}: {claim.reading}"
+    short = words if len(words) <= CLAIM else words[:CLAIM].rsplit(" ", 1)[0] + " …"
+    return claim.id, SHORT.get(claim.verdict, str(claim.verdict)), short
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    first = outcome.headline
+    first = first if first and first.kind is not ComparisonKind.SHOWN else None
     return (
-        claim.id,
-        SHORT.get(claim.verdict, str(claim.verdict)),
-        words if len(words) <= CLAIM else words[:CLAIM].rsplit(" ", 1)[0] + " …",
+        *_opening_cells(outcome.claim),
         format_number(first.published if first else None, 4),
         format_number(corrected(outcome), 4),
         format_number(first.measured if first else None, 4),
         f"✓ {1000 * outcome.seconds:.0f} ms" if outcome.passed else check_state(outcome).partition(":")[0],
     )
+
+
+def claims_index(title: str, outcomes: Sequence[Outcome]) -> Grid:
+    """Return a table to find claims in: a line or two each."""
+    return Grid(title, ("id", "verdict", "claim"), tuple(_opening_cells(outcome.claim) for outcome in outcomes))
 
 
 def claims_list(title: str, outcomes: Sequence[Outcome]) -> Grid:
@@ -255,7 +279,9 @@ def theory_blocks(ledger: Ledger, every: bool = True) -> list[Block]:
     """What the terminal shows: a few claims in full; many as the opening, with ``every`` also as one table a source."""
     if len(ledger.outcomes) <= IN_FULL:
         body = [part for outcome in ledger.outcomes for part in in_full(outcome)]
-        return [*body, "", verdict_summary(ledger), check_summary(ledger)]
+        compared = any(outcome.findings for outcome in ledger.outcomes)
+        words = [f"  {name}: {sentence}" for name, sentence in TERMS] if compared else []
+        return [*body, "", *words, verdict_summary(ledger), check_summary(ledger)]
     groups = by_source(ledger.outcomes).items() if every else ()
     tables = [claims_grid(source_heading(name, len(group)), group) for name, group in groups]
     own = len(ledger.outcomes) - len(published_claims(ledger.outcomes))
