@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from normgauge.core.claim import Ledger, Outcome, Verdict
+from normgauge.core.reading import SOURCES
 from normgauge.render import theory
 from normgauge.render.console import draw_blocks
 from normgauge.theory import ABOUT, CLAIMS
@@ -99,8 +100,19 @@ def test_few_claims_are_shown_in_full():
     ):  # fmt: skip
         assert words in told
     row = next(line for line in told.splitlines() if line.startswith("slope of a layer"))
-    assert row.split()[-5:] == ["2.2913", "·", "2", "1.3e-01", "refuted"]
+    assert row.split()[-6:] == ["2.2913", "·", "2", "1.3e-01", "refuted", theory.DECIDES]
+    marked = [line for line in told.splitlines() if line.endswith(theory.DECIDES)]
+    assert len(marked) == sum(len(outcome.findings) > 1 for outcome in (WRONG, TRAINED, READ))
     assert "norm_layer.layer_norm" in shown(HOLDS)
+
+
+def test_a_claim_about_a_network_says_where_its_number_is_shown():
+    """By the place that the published quantities of a reading name as theirs."""
+    found = {name: theory.gauge_rows(claim.entry) for name, claim in CLAIMS.items()}
+    named = {key for told in found.values() for key in re.findall(r"log10_\w+", told)}
+    assert named == {key for key in SOURCES if key != "log10_prod_inv_sigma"}
+    assert "log10_theorem9 in --json" in found["T.T9"] and found["T.L2"] == ""
+    assert "on a network" in shown(replace(Outcome(CLAIMS["T.T9"].entry), absent="only listed"))
 
 
 def test_a_quote_says_whether_it_hedges_and_leaves_words_out():

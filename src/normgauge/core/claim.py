@@ -145,6 +145,12 @@ class Outcome(Stored):
         telling += [f for f in self.findings if f.predicted is not None]
         return next(iter(telling + list(self.findings)), None)
 
+    @property
+    def decisive(self) -> Comparison | None:
+        """The comparison that the verdict rests on: the first of the kind it needs, else the headline."""
+        needed = {Verdict.WRONG: ComparisonKind.REFUTES, Verdict.GAUGE: ComparisonKind.MOVES}.get(self.claim.verdict)
+        return next((finding for finding in self.findings if finding.kind is needed), self.headline)
+
     def to_json(self) -> dict[str, Any]:
         """This outcome as strict JSON; ``measured`` and ``predicted`` are those of the headline."""
         first = self.headline.to_json() if self.headline else {}

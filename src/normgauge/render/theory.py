@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from normgauge.core.claim import OWN, Comparison, ComparisonKind, Entry, Ledger, Outcome, Verdict
+from normgauge.core.fields import declared_fields
+from normgauge.core.reading import Published
 from normgauge.render.console import Block
 from normgauge.render.numbers import ABSENT, format_number, plural
 from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 8  # more claims than this are shown as a table
+DECIDES = "◂"  # marks the comparison that a verdict rests on
 CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
 FOREMOST = (  # the roots of the errors that open
     "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
@@ -46,6 +49,7 @@ TERMS = (
     ("measured", "The number found on the instance by brute force: Jacobians, singular values, simulation."),
     ("difference", "Of measured from predicted, or from published where that is refuted or moves, as a share of the "
      "larger of the two; of the size of what cancels, where 0 is predicted. Negative: room under a bound."),
+    (DECIDES, "The comparison that the verdict rests on."),
     ("instance", "Small random networks, layers or data, drawn anew for every seed."),
 )  # fmt: skip
 
@@ -223,7 +227,7 @@ def findings_grid(outcome: Outcome) -> Grid:
             ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.predicted),
             ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.measured),
             ABSENT if f.kind is ComparisonKind.SHOWN or math.isnan(f.error) else f"{f.error:.1e}",
-            CAME_OUT[f.kind][not f.passed],
+            CAME_OUT[f.kind][not f.passed] + f" {DECIDES}" * (f is outcome.decisive and len(outcome.findings) > 1),
         )
         for f in outcome.findings
     )
@@ -259,12 +263,21 @@ def claim_facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("verdict", f"it {WORDS[claim.verdict][0]}"),
         *error_facts(claim),
         ("counted as", claim.error),
+        ("on a network", gauge_rows(claim)),
         ("our rules for it", ", ".join(claim.backs)),
         ("trained by", f"normgauge reproduce {claim.experiment}" if claim.experiment else ""),
         ("check", f"{check_state(outcome)}{spent}"),
         ("problem", outcome.problem),
     )
     return [(name, words) for name, words in told if words]
+
+
+def gauge_rows(claim: Entry) -> str:
+    """How to have the number of a claim for a network of one's own; "" where it is none of the published quantities."""
+    place = (claim.source, claim.at.partition(";")[0])
+    stated = {field.key: field.told.source or ("", "") for field in declared_fields(Published)}
+    keys = [key for key, (paper, number) in stated.items() if (paper, re.split("[,:]", number)[0]) == place]
+    return f"normgauge gauge net.py:build --batch net.py:batch: {', '.join(keys)} in --json" if keys else ""
 
 
 def in_full(outcome: Outcome) -> list[Block]:
