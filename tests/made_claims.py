@@ -60,7 +60,7 @@ GAUGE = Outcome(
 LOOSE = other(HOLDS, id="S.sum", source="Than 2023", at="slide 4", verdict=Verdict.LOOSE, backs=())
 READ = Outcome(
     Entry("Q.open", "summary page", "mechanism 1", "It is so.", Verdict.UNSUPPORTED, "it may be so", hedged=True),
-    absent="nothing in it can be computed",
+    absent="against the text, or the work it cites",
 )
 TRAINED = other(HOLDS, id="T.F1", at="Figure 1", experiment="than2025/fig1", verdict=Verdict.NOT_REPRODUCED)
 TAKEN = other(READ, id="A.P4", source="Akbar", verdict=Verdict.WITHDRAWN)

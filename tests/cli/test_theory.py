@@ -95,6 +95,39 @@ def test_a_prefix_shows_several(run):
     assert "Than 2025: 9 claims" in out and "T.L1" not in out
 
 
+def test_a_verdict_chooses(run, capsys):
+    _, out, _ = run("--list", "--verdict", "wrong")
+    assert "Than 2025: 1 claim\n" in out and "T.L1" in out and "Opinion" not in out
+    code, out, _ = run("--verdict", "unsup", "--verdict", "wrong", "--seed", 1)
+    assert code == 0 and " ".join(out.split()).endswith("--verdict unsupported --verdict wrong --seed 1")
+    code, _, err = run("--verdict", "holds")
+    assert code == 1 and "none of these claims is holds" in err
+    with pytest.raises(SystemExit):
+        run("--verdict", "false")
+    assert "expected one of holds, loose, wrong" in capsys.readouterr().err
+    assert "--verdict wrong" in run("wrong")[2]
+
+
+def test_a_place_chooses(run):
+    _, out, _ = run("--list", "remark 3")
+    assert "Than 2025: 1 claim\n" in out and "T.R3" in out
+    _, out, _ = run("--claim", "Lemma 1", "--seed", 2)
+    assert "T.L1: Than 2025, Lemma 1" in out and "normgauge theory --claim 'Lemma 1' --seed 2" in out
+    assert run("Remark 11")[0] == 1
+
+
+def test_nothing_drawn_has_no_instances_to_repeat(run):
+    code, out, _ = run("T.R1")
+    assert code == 0 and "Read, not run: 1" in out and "same instances" not in out
+
+
+def test_a_list_is_short(capsys):
+    """A claim takes a few lines of 80 columns, not ten."""
+    assert main(["theory", "--list", "T"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) < 4 * sum(name.startswith("T.") for name in ledger.CLAIMS)
+
+
 def test_json_has_the_contract(run, tmp_path):
     code, out, _ = run("--seed", 3, "--json", tmp_path / "a.json")
     told = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
@@ -125,7 +158,9 @@ def test_a_failed_check_is_named_last_and_is_exit_code_one(run, few):
 def test_an_unknown_claim_takes_one_line_with_the_nearest(run):
     code, out, err = run("--claim", "T.L2")
     assert code == 1 and out == ""
-    assert err.startswith("normgauge: claim: expected an id such as T.L1, got 'T.L2'; nearest: T.L1")
+    assert err.startswith(
+        "normgauge: claim: expected an id such as T.L1 or a place such as 'Lemma 1', got 'T.L2'; nearest: T.L1"
+    )
     assert err.count("\n") == 1
 
 
@@ -191,6 +226,7 @@ def test_help_teaches_the_verdicts(capsys):
         "gauge-dependent          the number moves",
         "theory --claim T.L1",
         "0 every check that was run passed",
+        "difference  of measured from predicted",
     ):
         assert words in told
 

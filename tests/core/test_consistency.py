@@ -54,6 +54,30 @@ def alone() -> Data:
         return stored(gauge(model, torch.randn(1, 5), scope="point"))
 
 
+@pytest.fixture(scope="module")
+def normed() -> Data:
+    """BatchNorm alone: the products that are stated for it are there."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).eval()
+    with balanced_alone():
+        return stored(gauge(model, torch.randn(1, 5), scope="point"))
+
+
+def test_products_stated_for_its_normalizers_are_checked(normed):
+    assert judge(normed) == [] and normed["published"]["log10_corollary11"] is None
+    for key in ("log10_corollary10_1", "log10_prod_l2"):
+        forged = copy.deepcopy(normed)
+        forged["published"][key] += 1
+        assert any("log10_corollary10_1: stored" in said for said in judge(forged)), key
+
+
+def test_readings_of_versions_that_stated_every_product_are_accepted(alone):
+    old = copy.deepcopy(alone)
+    del old["published"]["log10_corollary10_1"]
+    old["published"].update(log10_prod_l2=1.5, log10_corollary10_2=2.5)
+    assert judge(old) == []
+
+
 def layer(data: Data, name: str) -> Data:
     return next(item for item in data["layers"] if item["name"] == name)
 
@@ -142,7 +166,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "a bare infinity": (lambda d: layer(d, "up").update(log10_folded=math.inf), "expected a number, got inf"),
     "a number as text": (lambda d: d.update(log10_upper="1.3"), "log10_upper: expected a number, got '1.3'"),
     "true for a number": (lambda d: d["log10_loss"].update(l1_sum=True), "l1_sum: expected a number, got True"),
-    "null for a number": (lambda d: d["published"].update(log10_prod_l2=None), "log10_prod_l2: expected a number"),
+    "null for a number": (lambda d: d["published"].update(log10_P_w=None), "log10_P_w: expected a number"),
     "a text for a list": (lambda d: d.update(gauges="none"), "gauges: expected"),
     "a list for a text": (lambda d: layer(d, "up").update(kind=[]), "layers[4].kind: expected a text"),
     "a missing field": (lambda d: d.pop("notes"), "the field 'notes' is missing"),
@@ -267,8 +291,7 @@ FREE = {
     "log10_weight_lipschitz": "holds the length of a hidden vector; needs the network",
     "gamma_max": "enters a gain only together with the σ of the same channel",
     "eps": "likewise",
-    "log10_prod_l2": "made of vectors of 1/σ that are not stored",
-    "log10_corollary10_2": "likewise",
+    "log10_corollary10_2": "made of vectors of 1/σ that are not stored",
     "log10_corollary11": "likewise",
     "log10_lemma3_sum": "likewise",
     "failure_probability": "what the methods used allow; any from 0 to 1 may be",
@@ -334,7 +357,7 @@ def test_a_small_change_is_noticed_where_a_number_enters_a_total(net, by):
 
 
 def test_the_free_fields_exist(net):
-    present = {last_name(path) for path in numbers(net[1])} | set(net[1])
+    present = {last_name(path) for path in numbers(net[1])} | set(net[1]) | set(net[1]["published"])
     assert set(FREE) | set(LIMITED) <= present
 
 

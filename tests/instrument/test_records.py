@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.records import layer_names, published_table, sum_logs, weight_frobenius
-from normgauge.instrument.session import opened
+from normgauge.instrument.session import Options, opened
 from normgauge.render.verdict import verdict_line
 from tests.instrument.claimed_rules import Triple, claimed, rule_of
 
@@ -92,6 +93,69 @@ def test_the_published_products_are_those_of_the_formulas() -> None:
     steepest = float((norm.weight.detach().abs() / sigma).max())
     assert table["log10_theorem9"] == pytest.approx(math.log10(spectral * steepest), abs=1e-6)
     assert table["log10_prod_inv_sigma"]["min"] == pytest.approx(-math.log10(float(sigma.min())), abs=1e-6)
+
+
+def published(model: nn.Module, samples: int, scope: str, shape: tuple[int, ...] = (8,)) -> dict[str, Any]:
+    x = torch.randn(samples, *shape, dtype=torch.float64)
+    with opened(model, x, Options(mode="train" if model.training else "eval")) as session:
+        return published_table(session.composed(Scope.parse(scope)))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 8])
+def test_groups_are_those_of_one_input_whatever_the_batch(samples: int) -> None:
+    """Lemma 3 over all inputs: a LayerNorm is one group, 1/√ε; GroupNorm(2, ·) two, 2/√ε."""
+    layers = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.LayerNorm(8)).double().eval()
+    found = published(layers, samples, "global")
+    once = found["log10_P_w"] + 5.0  # ε = 1e-5, twice its root
+    assert found["log10_lemma3_sum"] == pytest.approx(once, abs=1e-6)
+    assert found["log10_corollary11"] == pytest.approx(once, abs=1e-6)
+    groups = nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8)).double().eval()
+    found = published(groups, samples, "global")
+    assert found["log10_lemma3_sum"] == pytest.approx(found["log10_P_w"] + math.log10(2) + 2.5, abs=1e-6)
+    rows = published(nn.LayerNorm(8).double().eval(), samples, "point", (5, 8))  # five tokens are no five groups
+    assert rows["log10_lemma3_sum"] == rows["log10_corollary11"]
+
+
+def test_a_published_product_stands_only_where_its_statement_is_about_the_normalizers() -> None:
+    alone = {
+        "log10_prod_l2": nn.BatchNorm1d(8),
+        "log10_corollary10_1": nn.BatchNorm1d(8),
+        "log10_corollary10_2": nn.BatchNorm1d(8),
+        "log10_corollary11": nn.LayerNorm(8),
+    }
+    for key, norm in alone.items():
+        for other in (nn.BatchNorm1d(8), nn.LayerNorm(8), nn.GroupNorm(2, 8), nn.RMSNorm(8), nn.Identity()):
+            table = published(nn.Sequential(nn.Linear(8, 8), other).double().eval(), 2, "global")
+            assert (table[key] is not None) == (type(other) is type(norm)), (key, other)
+            both = published(nn.Sequential(norm, nn.Linear(8, 8), other).double().eval(), 2, "global")
+            assert (both[key] is None) == (type(other) not in (type(norm), nn.Identity)), (key, other)
+    grouped = {
+        type(norm): published(nn.Sequential(norm).double().eval(), 2, "global")["log10_lemma3_sum"]
+        for norm in (nn.BatchNorm1d(8), nn.LayerNorm(8), nn.GroupNorm(2, 8), nn.RMSNorm(8))
+    }
+    assert [kind for kind, value in grouped.items() if value is not None] == [nn.LayerNorm, nn.GroupNorm]
+    batch = published(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).double().train(), 6, "global")
+    assert [key for key, value in batch.items() if value is None] == [*alone, "log10_lemma3_sum"]
+    lengths = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LocalResponseNorm(2)).double().eval()
+    assert published(lengths, 1, "point", (3, 6, 6))["log10_theorem9"] is None  # its gain is no 1/σ
+
+
+def test_corollary_10_1_is_the_product_with_its_weights() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).double().eval()
+    model[1].running_var.uniform_(0.2, 2.0), model[1].weight.data.uniform_(0.5, 2.0)
+    table = published(model, 2, "point")
+    scale = model[1].weight.detach() / (model[1].running_var + model[1].eps).sqrt()
+    spectral = float(torch.linalg.matrix_norm(model[0].weight.detach(), 2))
+    assert table["log10_corollary10_1"] == pytest.approx(math.log10(spectral * float(scale.norm())), abs=1e-6)
+
+
+def test_lemma_2_of_a_pair_is_the_printed_one() -> None:
+    """Of two entries the slope is ε/σ³; the printed bound stays 1/σ."""
+    model, x = nn.LayerNorm(2).double().eval(), torch.tensor([[1.0, 3.0]]).double()
+    with opened(model, x) as session:
+        table = published_table(session.composed(Scope.parse("point")))
+    assert table["log10_corollary11"] == pytest.approx(-math.log10(math.sqrt(1 + 1e-5)), abs=1e-9)
 
 
 def test_a_module_that_runs_again_gets_a_number() -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from normgauge.core.claim import Ledger, Outcome, Verdict
+from normgauge.core.reading import SOURCES
 from normgauge.render import theory
 from normgauge.render.console import draw_blocks
 from normgauge.theory import ABOUT, CLAIMS
+from normgauge.theory.claim import equals, refutes
 from tests.made_claims import AGAIN, ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, MINE, READ, TRAINED, WRONG, other
 
 README = Path(__file__).parents[2] / "README.md"
@@ -42,10 +44,37 @@ def test_the_sentence_counts_every_verdict_in_plain_words():
 
 
 def test_what_was_not_run_never_counts_as_passed():
-    told = "Every check that was run passed: 7 (seed 7). Read, not run: 2 (nothing in it can be computed)."
+    told = "Every check that was run passed: 7 (seed 7). Read, not run: 2 (against the text, or the work it cites)."
     assert theory.check_summary(ALL) == told
-    assert theory.check_summary(Ledger((READ,))) == "Read, not run: 1 (nothing in it can be computed)."
-    assert theory.check_state(READ) == "not run: nothing in it can be computed" and not READ.passed
+    assert theory.check_summary(Ledger((READ,))) == "Read, not run: 1 (against the text, or the work it cites)."
+    assert theory.check_state(READ) == "not run: against the text, or the work it cites" and not READ.passed
+
+
+def test_results_that_are_missing_were_not_read():
+    missing = replace(READ, absent="no results of experiments/a, b: normgauge reproduce --train makes them")
+    other_one = replace(missing, absent="no results of experiments/c, d: likewise")
+    assert theory.check_summary(Ledger((missing,))) == f"Not run: 1 ({missing.absent})."
+    told = theory.check_summary(Ledger((READ, missing, other_one, other_one)))
+    assert told.startswith("Read, not run: 1 (against the text") and told.endswith(
+        f"Not run: 3 (such as: {missing.absent})."
+    )
+
+
+def test_the_words_of_the_columns_stand_below_the_comparisons():
+    told = " ".join(shown(WRONG, HOLDS, width=80).split())
+    assert all(f"{name}: {words}" in told for name, words in theory.TERMS)
+    assert "difference:" not in shown(READ)
+
+
+def test_the_difference_is_the_share_its_words_say():
+    """4 against 2 differ by half of the larger one."""
+    assert "as a share of the larger of the two" in dict(theory.TERMS)["difference"]
+    assert refutes("x", 4.0, published=2.0).error == equals("x", 2.0, predicted=4.0).error == 0.5
+
+
+def test_lines_break_where_the_terminal_ends_and_nowhere_else():
+    told = shown(*ALL.outcomes, every=False, width=300).splitlines()
+    assert any(line.startswith("* T.L1: ") and line.endswith("Survives: the upper bound.") for line in told)
 
 
 def test_failures_are_counted_and_named_with_their_numbers():
@@ -67,12 +96,23 @@ def test_few_claims_are_shown_in_full():
         "“‖BN‖ = ‖1/σ‖”", "σ = (0.5, 1): 2.29 is printed", "The largest entry", "the upper bound.",
         "passed: the verdict is confirmed, seed 7, 3 ms",
         "Steps by learning rate; A flat line (--html)", "normgauge reproduce than2025/fig1", "“it may be so” (hedged)",
-        "not run: nothing in it can be computed", "batchnorm-euclidean-norm",
+        "not run: against the text, or the work it cites", "batchnorm-euclidean-norm",
     ):  # fmt: skip
         assert words in told
     row = next(line for line in told.splitlines() if line.startswith("slope of a layer"))
-    assert row.split()[-5:] == ["2.2913", "·", "2", "1.3e-01", "refuted"]
+    assert row.split()[-6:] == ["2.2913", "·", "2", "1.3e-01", "refuted", theory.DECIDES]
+    marked = [line for line in told.splitlines() if line.endswith(theory.DECIDES)]
+    assert len(marked) == sum(len(outcome.findings) > 1 for outcome in (WRONG, TRAINED, READ))
     assert "norm_layer.layer_norm" in shown(HOLDS)
+
+
+def test_a_claim_about_a_network_says_where_its_number_is_shown():
+    """By the place that the published quantities of a reading name as theirs."""
+    found = {name: theory.gauge_rows(claim.entry) for name, claim in CLAIMS.items()}
+    named = {key for told in found.values() for key in re.findall(r"log10_\w+", told)}
+    assert named == {key for key in SOURCES if key != "log10_prod_inv_sigma"}
+    assert "log10_theorem9 in --json" in found["T.T9"] and found["T.L2"] == ""
+    assert "on a network" in shown(replace(Outcome(CLAIMS["T.T9"].entry), absent="only listed"))
 
 
 def test_a_quote_says_whether_it_hedges_and_leaves_words_out():

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from normgauge.core.claim import Ledger, Verdict
+from normgauge.render.theory import FOREMOST
 from normgauge.render.theory_page import theory_page
 from tests.made_claims import (
     ALL,
@@ -46,7 +47,17 @@ def test_failures_stand_on_the_first_screen():
 def test_one_claim_is_open_and_several_are_folded_by_source():
     opened = r"<details [^>]* open>"
     assert len(re.findall(opened, theory_page(Ledger((HOLDS,))))) == 2 and not re.search(opened, theory_page(ALL))
+    assert len(re.findall(opened, theory_page(Ledger((HOLDS, WRONG))))) == 3  # their source, and each
     assert theory_page(ALL).count('<details class="paper">') == 5
+
+
+def test_the_errors_that_reach_furthest_are_no_numbered_part_of_all_and_stand_first_in_both():
+    first, last = (other(WRONG, id=f"T.{root}", error=root) for root in (FOREMOST[0], "another"))
+    page = theory_page(Ledger((last, first)))
+    errors = page[page.index("2 independent errors</h2>") : page.index('id="claims"')]
+    assert "Those that reach furthest" in errors and "<ol" not in errors
+    cards = re.findall(r'<h3><a href="#(.*?)"', errors)
+    assert cards == [first.claim.id, last.claim.id]
 
 
 def test_hostile_words_stay_words():

@@ -73,6 +73,20 @@ def test_one_sentence_has_one_verdict():
     assert {words: found for words, found in verdicts.items() if len(found) > 1} == {}
 
 
+JOINED = {  # wrong claims whose words stand apart in the source, and why one stretch would not do
+    "T.T20.dimension": "the comparison of two bounds, with the reason between them",
+    "Q.attribution": "two places of a page",
+    "A.E1": "an equation, and what its δ is",
+    "A.P4.2.shift": "two cells of a row",
+}
+
+
+def test_the_words_of_an_error_are_one_stretch():
+    """Words left out of an accusation may be those that matter."""
+    wrong = {entry.id for entry in PUBLISHED if entry.verdict is Verdict.WRONG and " … " in entry.words}
+    assert wrong == set(JOINED)
+
+
 def test_an_error_has_a_name():
     errors = Ledger(tuple(Outcome(entry) for entry in ENTRIES)).errors
     assert errors and all(re.fullmatch(r"[a-z0-9-]+", error) for error in errors)

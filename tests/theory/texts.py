@@ -21,7 +21,7 @@ SIGNS = {
     r"\lambda": "λ", r"\mu": "μ", r"\nu": "ν", r"\rho": "ρ", r"\sigma": "σ", r"\tau": "τ", r"\phi": "φ", r"\omega": "ω",
     r"\Omega": "Ω", r"\Delta": "Δ", r"\Sigma": "Σ", r"\ell": "ℓ", r"\neq": "≠", r"\pm": "±", r"\perp": "⊥",
 }  # fmt: skip
-SAME = str.maketrans("ε−–—’‘“”∏∑~|", "ϵ---''\"\"ΠΣ∼‖", "·…⋯⋅")
+SAME = str.maketrans("ε−–—’‘“”∏∑~|", "ϵ---''\"\"ΠΣ∼‖", "·…⋯⋅&")
 DRESS = "mathbf|mathcal|mathbb|mathrm|mathit|boldsymbol|text|textit|textbf|hat|tilde|bar|widehat|operatorname"
 END = r"(?![a-zA-Z])"
 PLACE = re.compile(

@@ -82,8 +82,8 @@ def demo_verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str
     wild = max(networks, key=lambda n: n.point.log_lower)
     proved = [n.point.log_upper for n in networks]
     low, high = min(n.accuracy for n in networks), max(n.accuracy for n in networks)
-    p_w = [t.reading.products["P_w"] for t in twins]
-    inverse = [t.reading.products["prod_inv_sigma, rms"] for t in twins]
+    p_w = [t.reading.published["log10_P_w"] for t in twins]
+    inverse = [t.reading.published["log10_prod_inv_sigma"]["rms"] for t in twins]
     bounds = [t.reading.log_capacity / LN10 for t in twins]
     return [
         f"The {len(networks)} networks read the digits right {low:.1%} to {high:.1%} of the time.",

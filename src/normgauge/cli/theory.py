@@ -13,6 +13,13 @@ it cites. Another seed, other instances. The verdicts:
   not reproduced           an experiment that came out otherwise for us
   withdrawn by the author  taken back in the same text
 
+Of each comparison:
+
+  published   what the printed statement says the number is on this instance, put in by us
+  predicted   what the true statement says it is, or is at most
+  measured    what was found
+  difference  of measured from predicted (from published where that is refuted), as a share of the larger of the two
+
 Entries that are wrong by the same mistake are one independent error. Our own results are counted apart.
 """
 
@@ -21,16 +28,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import secrets
+import shlex
 
 from normgauge.cli.arguments import whole_parser
 from normgauge.cli.output import check_targets, complain, progress_bar, standard_output, write_json, write_text
-from normgauge.core.claim import Ledger, Outcome
+from normgauge.core.claim import Ledger, Outcome, Verdict
 from normgauge.core.errors import InputError
 from normgauge.render.console import draw_blocks
 from normgauge.render.theory import (
     by_source,
     check_failures,
-    claims_list,
+    claims_index,
     source_heading,
     theory_blocks,
     theory_markdown,
@@ -44,6 +52,8 @@ examples:
   normgauge theory --claim T.L1             one in full: words, counterexample, every comparison
   normgauge theory --claim A.P4             all whose id begins so; up to eight in full, more as a table
   normgauge theory --claim T --claim S.1    several
+  normgauge theory --claim "Lemma 1"        all whose place names it
+  normgauge theory --list --verdict wrong   those that are wrong, in a line each
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
   normgauge theory --list                   what there is; checks nothing
   normgauge theory --html theory.html       a page with every comparison, plots and filters
@@ -58,9 +68,21 @@ LARGEST = 10**12
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     seed = whole_parser(f" from 0 to {LARGEST - 1}", most=LARGEST - 1)  # what the generator takes
-    parser.add_argument("claims", nargs="*", metavar="ID", help="the same as --claim ID")
+    parser.add_argument("claims", nargs="*", metavar="CLAIM", help="the same as --claim")
     parser.add_argument(
-        "--claim", action="append", default=[], metavar="ID", help="only this claim, or those whose id begins so"
+        "--claim",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="only this claim, those whose id begins so, or whose place names it",
+    )
+    parser.add_argument(
+        "--verdict",
+        action="append",
+        default=[],
+        type=_verdict,
+        metavar="VERDICT",
+        help="only claims with this verdict, such as wrong; may be given again",
     )
     parser.add_argument("--seed", type=seed, metavar="N", help="draw the instances from this seed (default: a new one)")
     parser.add_argument("--all", action="store_true", help="and every claim in a table")
@@ -68,6 +90,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the outcomes as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write them as one page; - for standard output")
     parser.add_argument("--markdown", metavar="FILE", help="write the list as a Markdown page; checks nothing")
+
+
+def _verdict(words: str) -> Verdict:
+    """A verdict by how it begins.
+
+    Raises:
+        argparse.ArgumentTypeError: for words that begin none, or several.
+    """
+    found = [verdict for verdict in Verdict if words and str(verdict).startswith(words.lower())]
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(Verdict)}, got {words!r}")
+    return found[0]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +116,9 @@ def run(args: argparse.Namespace) -> int:
     from normgauge.theory import ABOUT, check_claims, find_claims
 
     args.claim = [*args.claims, *args.claim]
-    claims = find_claims(args.claim)
+    claims = [one for one in find_claims(args.claim) if not args.verdict or one.entry.verdict in args.verdict]
+    if not claims:
+        raise InputError(f"none of these claims is {' or '.join(args.verdict)}; leave out --verdict to see them")
     if args.list or args.markdown is not None:
         return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims), ABOUT))
     seed = secrets.randbelow(SEEDS) if args.seed is None else args.seed
@@ -105,12 +141,11 @@ def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
         for line in lost:
             complain(line)
         return
-    again = " ".join(["normgauge theory", *(f"--claim {name}" for name in args.claim), f"--seed {seed}"])
+    chosen = [*(("--claim", name) for name in args.claim), *(("--verdict", str(v)) for v in args.verdict)]
+    command = shlex.join(["normgauge", "theory", *(word for pair in chosen for word in pair), "--seed", str(seed)])
+    again = [f"The same instances again: {command}"] if any(outcome.ran for outcome in ledger.outcomes) else []
     with standard_output() as stream:
-        draw_blocks(
-            [*theory_blocks(ledger, every=args.all or bool(args.claim)), f"The same instances again: {again}", *lost],
-            stream,
-        )
+        draw_blocks([*theory_blocks(ledger, every=args.all or bool(chosen)), *again, *lost], stream)
 
 
 def _list(args: argparse.Namespace, ledger: Ledger) -> int:
@@ -122,5 +157,5 @@ def _list(args: argparse.Namespace, ledger: Ledger) -> int:
     if args.list and "-" not in (args.json, args.markdown):
         with standard_output() as stream:
             groups = by_source(ledger.outcomes).items()
-            draw_blocks([claims_list(source_heading(name, len(group)), group) for name, group in groups], stream)
+            draw_blocks([claims_index(source_heading(name, len(group)), group) for name, group in groups], stream)
     return 0

@@ -11,6 +11,7 @@ from normgauge.core.fields import FieldForm, Seconds, Stored, Told, form_of
 from normgauge.core.spelled import spell_number
 
 OWN = "normgauge"  # as a source: our own results
+READ = "against the text, or the work it cites"  # why a claim without a check was not run
 
 
 class Verdict(StrEnum):
@@ -64,9 +65,12 @@ class Comparison(Stored):
     what: Annotated[str, Told("a few words on what was measured")]
     measured: Annotated[Measured, Told("the number found on this instance")]
     predicted: Annotated[Measured | None, Told("what the statement (or its correction) says it is, or is at most")]
-    published: Annotated[Measured | None, Told("what the claim as printed says it is")]
+    published: Annotated[Measured | None, Told("what the claim as printed says it is here, put in by us")]
     passed: Annotated[bool, Told("whether the comparison came out as the verdict says")]
-    error: Annotated[Measured, Told("how far it was from coming out the other way: relative, in the sense of the kind")]
+    error: Annotated[
+        Measured,
+        Told("measured less predicted (or published), as a share of the larger of the two; of a bound with its sign"),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,11 @@ class Outcome(Stored):
     curves: Annotated[tuple[Curve, ...], Told("small plots, see below")] = ()
 
     @property
+    def read(self) -> bool:
+        """Whether it has no check: it was read against the text."""
+        return self.absent == READ
+
+    @property
     def ran(self) -> bool:
         """Whether something was compared, or broke off."""
         return not self.absent
@@ -135,6 +144,12 @@ class Outcome(Stored):
         telling = [f for f in self.findings if f.published is not None]
         telling += [f for f in self.findings if f.predicted is not None]
         return next(iter(telling + list(self.findings)), None)
+
+    @property
+    def decisive(self) -> Comparison | None:
+        """The comparison that the verdict rests on: the first of the kind it needs, else the headline."""
+        needed = {Verdict.WRONG: ComparisonKind.REFUTES, Verdict.GAUGE: ComparisonKind.MOVES}.get(self.claim.verdict)
+        return next((finding for finding in self.findings if finding.kind is needed), self.headline)
 
     def to_json(self) -> dict[str, Any]:
         """This outcome as strict JSON; ``measured`` and ``predicted`` are those of the headline."""

@@ -139,7 +139,7 @@ def compare_readings(a: Reading, b: Reading) -> Difference:
     shares = attribute(a, b)
     capacity = Change(a.log_capacity, b.log_capacity)
     rest = None if shares is None else (capacity.by or 0.0) - math.fsum(shares.values())
-    first, second = ({name: decades * LN10 for name, decades in side.products.items()} for side in (a, b))
+    first, second = ({k: None if log is None else log * LN10 for k, log in side.products.items()} for side in (a, b))
     return Difference(
         a=a,
         b=b,

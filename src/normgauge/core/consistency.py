@@ -167,8 +167,12 @@ def published_products(reading: Row) -> Iterator[str]:
     p_w = decade_product(*(stored_number(layer["log10_spectral"], "upper") for layer in weights))
     frobenius = decade_product(*(stored_number(layer, "log10_frobenius") for layer in weights))
     bound = decade_product(p_w, *(layer_gain(layer) for layer in norms))
-    for key, again in {"P_w": p_w, "P_w_frobenius": frobenius, "theorem9": bound}.items():
-        yield from difference_sentence(f"log10_{key}", stored_number(table, f"log10_{key}"), again)
+    products = {"P_w": p_w, "P_w_frobenius": frobenius, "theorem9": bound}
+    if (factor := table["log10_prod_l2"]) is not None and "log10_corollary10_1" in table:  # older readings lack it
+        products["corollary10_1"] = decade_product(p_w, float(factor))
+    for key, product in products.items():
+        if key != "theorem9" or table["log10_theorem9"] is not None:
+            yield from difference_sentence(f"log10_{key}", stored_number(table, f"log10_{key}"), product)
     for key in ("min", "rms", "max"):
         sizes = [stored_number(layer["sigma"], key) for layer in norms]
         again = -decade_product(*(math.log10(size) for size in sizes if size > 0))

@@ -90,16 +90,35 @@ class Published(TypedDict):
         Log10,
         Told("Π ‖W‖_F (Frobenius norms)", source=(THAN, "Lemma 5, with Frobenius norms in place of spectral ones")),
     ]
-    log10_prod_l2: Annotated[Log10, Told("Π ‖γ/σ‖₂", source=(THAN, "Corollary 10 (1)"))]
-    log10_theorem9: Annotated[Log10, Told("P_w · Π normalizers' gains (Theorem 9)", source=(THAN, "Theorem 9"))]
+    log10_prod_l2: Annotated[
+        Log10 | None,
+        Told("Π ‖γ/σ‖₂, BatchNorm alone", source=(THAN, "Corollary 10 (1): its factor beside P_w, with γ")),
+    ]
+    log10_theorem9: Annotated[Log10 | None, Told("P_w · Π normalizers' gains (Theorem 9)", source=(THAN, "Theorem 9"))]
+    log10_corollary10_1: Annotated[
+        Log10 | None,
+        Told(
+            "P_w · Π ‖γ/σ‖₂, BatchNorm alone (Corollary 10.1)", source=(THAN, "Corollary 10 (1), with γ"), absent=None
+        ),
+    ]
     log10_corollary10_2: Annotated[
-        Log10,
-        Told("P_w · (largest ‖1/σ‖₂)^K, K normalizers (Corollary 10.2)", source=(THAN, "Corollary 10 (2)")),
+        Log10 | None,
+        Told(
+            "P_w · (largest ‖1/σ‖₂)^K, K BatchNorms alone, without γ (Corollary 10.2)",
+            source=(THAN, "Corollary 10 (2)"),
+        ),
     ]
     log10_corollary11: Annotated[
-        Log10, Told("P_w · Π largest 1/σ, without γ (Corollary 11)", source=(THAN, "Corollary 11"))
+        Log10 | None,
+        Told("P_w · Π largest 1/σ, LayerNorm alone, without γ (Corollary 11)", source=(THAN, "Corollary 11")),
     ]
-    log10_lemma3_sum: Annotated[Log10, Told("P_w · Π sums over groups (Lemma 3)", source=(THAN, "Lemma 3"))]
+    log10_lemma3_sum: Annotated[
+        Log10 | None,
+        Told(
+            "P_w · Π sums of 1/σ over an input's groups, without γ (Lemma 3)",
+            source=(THAN, "Lemma 3, in Theorem 9"),
+        ),
+    ]
     log10_prod_inv_sigma: Annotated[
         InverseSigma,
         Told(
@@ -111,7 +130,7 @@ class Published(TypedDict):
 
 
 OPTIONS = form_of(Mapping[str, str | bool | Finite | None])
-PRODUCTS = form_of(Mapping[str, Mapping[str, Log10] | Log10])  # of versions to come too
+PRODUCTS = form_of(Mapping[str, Mapping[str, Log10] | Log10 | None])  # of versions to come too
 SOURCES = {
     item.key: {"paper": item.told.source[0], "number": item.told.source[1]}
     for item in declared_fields(Published)
@@ -511,9 +530,9 @@ class Reading(Stored):
         return (self.log_upper - self.log_lower) / LN10
 
     @property
-    def products(self) -> dict[str, float]:
-        """The published quantities by plain names, such as "P_w" and "prod_inv_sigma, rms", in decades."""
-        found: dict[str, float] = {}
+    def products(self) -> dict[str, float | None]:
+        """The published quantities by plain names, such as "P_w" and "prod_inv_sigma, rms", in decades; or None."""
+        found: dict[str, float | None] = {}
         for key, value in self.published.items():
             name = key.removeprefix("log10_")
             found |= {f"{name}, {end}": v for end, v in value.items()} if isinstance(value, Mapping) else {name: value}

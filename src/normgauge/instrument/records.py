@@ -19,6 +19,7 @@ from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition, own_gain, samples_of
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.rules.flow import INF, Transfer
+from normgauge.instrument.rules.normalizer import NORMALIZING
 from normgauge.instrument.spectral.dense import to_double
 from normgauge.instrument.stretch import SteepestWalk
 from normgauge.instrument.trace.step import Step, Trace
@@ -187,28 +188,43 @@ def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: 
 
 
 def published_table(parts: Composition) -> dict[str, Any]:
-    """The papers' gauge-dependent products, decimal logs, as they are printed there; not bounds to rely on."""
-    transfers = [parts.transfers[s.outputs[0].index] for s in parts.trace.steps]
-    weights = [t for t in transfers if t.weight is not None and isinstance(t.spectral, LogInterval)]
-    norms = [(t, t.sigma) for t in transfers if t.sigma is not None]
+    """The papers' gauge-dependent products, decimal logs, as they are printed there; not bounds to rely on.
+
+    None where the network's normalizers are not those that a statement is about.
+    """
+    steps = [(step, parts.transfers[step.outputs[0].index]) for step in parts.trace.steps]
+    weights = [t for _, t in steps if t.weight is not None and isinstance(t.spectral, LogInterval)]
+    norms = [(t, t.sigma) for _, t in steps if t.sigma is not None]
     log_pw = sum_logs(t.spectral.hi for t in weights)
-    inverse_l2 = [s["log_inverse_l2"] for _, s in norms]
     reduced = {k: -sum_logs(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")}
+    whole = not any(t.sigma is None and _normalizes(parts, step) for step, t in steps)  # the σ of all are known
+    facts = {key: [s[key] for _, s in norms] for key in ("log_l2", "log_inverse_l2", "log_inverse", "log_sum")}
+    told = {key: logs if whole and norms and None not in logs else None for key, logs in facts.items()}
+    largest = told["log_inverse_l2"] and [len(norms) * max(told["log_inverse_l2"])]
     table = {
         "log10_P_w": log_pw,
         "log10_P_w_frobenius": sum_logs(weight_frobenius(t.weight) or 0.0 for t in weights),
-        "log10_prod_l2": sum_logs(s["log_inverse_l2"] if s["log_l2"] is None else s["log_l2"] for _, s in norms),
-        "log10_theorem9": sum_logs([log_pw, *(own_gain(t).hi for t, _ in norms)]),
-        "log10_corollary10_2": sum_logs([log_pw, len(norms) * max(inverse_l2, default=0.0)]),
-        "log10_corollary11": sum_logs([log_pw, *(s["log_inverse"] for _, s in norms)]),
-        "log10_lemma3_sum": sum_logs(
-            [log_pw, *(s["log_inverse"] if s["log_sum"] is None else s["log_sum"] for _, s in norms)]
-        ),
+        "log10_prod_l2": _product(0.0, told["log_l2"]),
+        "log10_theorem9": _product(log_pw, [own_gain(t).hi for t, _ in norms] if whole else None),
+        "log10_corollary10_1": _product(log_pw, told["log_l2"]),
+        "log10_corollary10_2": _product(log_pw, largest),
+        "log10_corollary11": _product(log_pw, told["log_inverse"]),
+        "log10_lemma3_sum": _product(log_pw, told["log_sum"]),
     }
     return {
-        **{k: v / LN10 for k, v in table.items()},
+        **{k: None if v is None else v / LN10 for k, v in table.items()},
         "log10_prod_inv_sigma": {k: v / LN10 for k, v in reduced.items()},
     }
+
+
+def _normalizes(parts: Composition, step: Step) -> bool:
+    rule = parts.rules[step.index]
+    return rule is not None and rule.id.startswith(NORMALIZING)
+
+
+def _product(log: float, factors: list[Any] | None) -> float | None:
+    """A product in logs; None without its factors."""
+    return None if factors is None else sum_logs([log, *factors])
 
 
 def sum_logs(logs: Iterable[float]) -> float:

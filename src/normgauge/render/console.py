@@ -25,6 +25,10 @@ PRODUCTS = {  # under names people know; the keys of the JSON form stay as they 
     **{field.key.removeprefix("log10_"): field.told.sentence for field in declared_fields(Published)},
     **{f"prod_inv_sigma, {end.key}": end.told.sentence for end in declared_fields(InverseSigma)},
 }
+PRODUCTS_NOTE = (
+    f"{ABSENT}: its statement is not about these normalizers. All are stated for chains of layers with activations of "
+    "slope at most 1; those without γ for normalizers whose γ is 1. Elsewhere they are no bounds."
+)
 
 
 def reading_text(reading: Reading, every: bool = False) -> str:
@@ -81,7 +85,7 @@ def printed_products(reading: Reading) -> Grid:
     title = "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them"
     found = reading.products.items()
     rows = tuple((PRODUCTS.get(name, name), ABSENT if log is None else f"{log:.2f}") for name, log in found)
-    return Grid(title, ("quantity", "log10"), rows, frozenset({1}))
+    return Grid(title, ("quantity", "log10"), rows, frozenset({1}), PRODUCTS_NOTE)
 
 
 def as_text(parts: Sequence[Block]) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
 from normgauge.core.claim import OWN, Comparison, ComparisonKind, Entry, Ledger, Outcome, Verdict
+from normgauge.core.fields import declared_fields
+from normgauge.core.reading import Published
 from normgauge.render.console import Block
 from normgauge.render.numbers import ABSENT, format_number, plural
 from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 8  # more claims than this are shown as a table
+DECIDES = "◂"  # marks the comparison that a verdict rests on
 CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
-WIDE = 100  # letters of a line of the opening
 FOREMOST = (  # the roots of the errors that open
     "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
     "radial-eigenvalue", "decay-factor-two",
@@ -40,6 +41,17 @@ CAME_OUT = {
     ComparisonKind.MOVES: ("moves", "DOES NOT MOVE"),
     ComparisonKind.SHOWN: ("seen", "NOT SEEN"),
 }
+
+
+TERMS = (
+    ("published", "What the printed statement says the number is here, put in by us; of what moves: before it did."),
+    ("predicted", "What the true statement says it is, or is at most: the claim itself where it holds."),
+    ("measured", "The number found on the instance by brute force: Jacobians, singular values, simulation."),
+    ("difference", "Of measured from predicted, or from published where that is refuted or moves, as a share of the "
+     "larger of the two; of the size of what cancels, where 0 is predicted. Negative: room under a bound."),
+    (DECIDES, "The comparison that the verdict rests on."),
+    ("instance", "Small random networks, layers or data, drawn anew for every seed."),
+)  # fmt: skip
 
 
 def by_source(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
@@ -99,13 +111,21 @@ def verdict_summary(ledger: Ledger) -> str:
 
 
 def check_summary(ledger: Ledger) -> str:
-    """How many checks were run and came out; what was not run never counts as passed."""
+    """How many checks were run and came out; what was not run never counts as passed.
+
+    A claim without a check was read; one whose results are not here was not run, which is said apart.
+    """
     ran = [outcome for outcome in ledger.outcomes if outcome.ran]
     seeds = ", ".join(map(str, sorted({outcome.seed for outcome in ran})))
     came = f"{plural(len(ledger.failed), 'check')} FAILED of" if ledger.failed else "Every check that was run passed:"
     told = [f"{came} {len(ran)} (seed {seeds})."] if ran else []
-    why = Counter(outcome.absent for outcome in ledger.outcomes if not outcome.ran)
-    return " ".join([*told, *(f"Read, not run: {count} ({words})." for words, count in why.items())])
+    why = Counter((outcome.read, outcome.absent) for outcome in ledger.outcomes if not outcome.ran)
+    missing = [words for read, words in why if not read]
+    told += [f"Read, not run: {count} ({words})." for (read, words), count in why.items() if read]
+    if missing:
+        alike = missing[0] if len(missing) == 1 else f"such as: {missing[0]}"
+        told.append(f"Not run: {sum(why[False, words] for words in missing)} ({alike}).")
+    return " ".join(told)
 
 
 def check_failures(ledger: Ledger) -> list[str]:
@@ -143,9 +163,8 @@ def theory_opening(ledger: Ledger) -> list[Block]:
     """The first screen: the errors that matter, then what holds, by source."""
     told = [f"{plural(len(ledger.errors), 'independent error')} in {len(published_claims(ledger.outcomes))} published "
             "claims. Those that reach furthest:"] if foremost_errors(ledger) else []  # fmt: skip
-    for entry in foremost_errors(ledger):
-        told += textwrap.wrap(f"{entry.id}: {error_sentence(entry)}", WIDE, initial_indent="* ", subsequent_indent="  ")
-    return [*told, counts_grid(ledger), *textwrap.wrap(f"{'; '.join(ledger.sources)}." if ledger.sources else "", WIDE)]
+    told += [f"* {entry.id}: {error_sentence(entry)}" for entry in foremost_errors(ledger)]
+    return [*told, counts_grid(ledger), *([f"{'; '.join(ledger.sources)}."] if ledger.sources else [])]
 
 
 def counts_grid(ledger: Ledger) -> Grid:
@@ -169,19 +188,28 @@ def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
     return Grid(title, headers, rows, frozenset({3, 4, 5, 6}))
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
-    claim, first = outcome.claim, outcome.headline
-    first = first if first and first.kind is not ComparisonKind.SHOWN else None
+def _opening_cells(claim: Entry) -> tuple[str, str, str]:
+    """Id, verdict and what fits of place and reading."""
     words = f"{claim.at.partition(';')[0]}: {claim.reading}"
+    short = words if len(words) <= CLAIM else words[:CLAIM].rsplit(" ", 1)[0] + " …"
+    return claim.id, SHORT.get(claim.verdict, str(claim.verdict)), short
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    first = outcome.headline
+    first = first if first and first.kind is not ComparisonKind.SHOWN else None
     return (
-        claim.id,
-        SHORT.get(claim.verdict, str(claim.verdict)),
-        words if len(words) <= CLAIM else words[:CLAIM].rsplit(" ", 1)[0] + " …",
+        *_opening_cells(outcome.claim),
         format_number(first.published if first else None, 4),
         format_number(corrected(outcome), 4),
         format_number(first.measured if first else None, 4),
         f"✓ {1000 * outcome.seconds:.0f} ms" if outcome.passed else check_state(outcome).partition(":")[0],
     )
+
+
+def claims_index(title: str, outcomes: Sequence[Outcome]) -> Grid:
+    """Return a table to find claims in: a line or two each."""
+    return Grid(title, ("id", "verdict", "claim"), tuple(_opening_cells(outcome.claim) for outcome in outcomes))
 
 
 def claims_list(title: str, outcomes: Sequence[Outcome]) -> Grid:
@@ -199,7 +227,7 @@ def findings_grid(outcome: Outcome) -> Grid:
             ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.predicted),
             ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.measured),
             ABSENT if f.kind is ComparisonKind.SHOWN or math.isnan(f.error) else f"{f.error:.1e}",
-            CAME_OUT[f.kind][not f.passed],
+            CAME_OUT[f.kind][not f.passed] + f" {DECIDES}" * (f is outcome.decisive and len(outcome.findings) > 1),
         )
         for f in outcome.findings
     )
@@ -235,12 +263,21 @@ def claim_facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("verdict", f"it {WORDS[claim.verdict][0]}"),
         *error_facts(claim),
         ("counted as", claim.error),
+        ("on a network", gauge_rows(claim)),
         ("our rules for it", ", ".join(claim.backs)),
         ("trained by", f"normgauge reproduce {claim.experiment}" if claim.experiment else ""),
         ("check", f"{check_state(outcome)}{spent}"),
         ("problem", outcome.problem),
     )
     return [(name, words) for name, words in told if words]
+
+
+def gauge_rows(claim: Entry) -> str:
+    """How to have the number of a claim for a network of one's own; "" where it is none of the published quantities."""
+    place = (claim.source, claim.at.partition(";")[0])
+    stated = {field.key: field.told.source or ("", "") for field in declared_fields(Published)}
+    keys = [key for key, (paper, number) in stated.items() if (paper, re.split("[,:]", number)[0]) == place]
+    return f"normgauge gauge net.py:build --batch net.py:batch: {', '.join(keys)} in --json" if keys else ""
 
 
 def in_full(outcome: Outcome) -> list[Block]:
@@ -255,7 +292,9 @@ def theory_blocks(ledger: Ledger, every: bool = True) -> list[Block]:
     """What the terminal shows: a few claims in full; many as the opening, with ``every`` also as one table a source."""
     if len(ledger.outcomes) <= IN_FULL:
         body = [part for outcome in ledger.outcomes for part in in_full(outcome)]
-        return [*body, "", verdict_summary(ledger), check_summary(ledger)]
+        compared = any(outcome.findings for outcome in ledger.outcomes)
+        words = [f"  {name}: {sentence}" for name, sentence in TERMS] if compared else []
+        return [*body, "", *words, verdict_summary(ledger), check_summary(ledger)]
     groups = by_source(ledger.outcomes).items() if every else ()
     tables = [claims_grid(source_heading(name, len(group)), group) for name, group in groups]
     own = len(ledger.outcomes) - len(published_claims(ledger.outcomes))

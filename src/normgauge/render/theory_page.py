@@ -14,14 +14,6 @@ from normgauge.render.table import html_table
 from normgauge.render.theory_plots import curve_plot
 
 ASSETS = ("page", "theory")
-TERMS = (
-    ("published", "What the source says the number is. In a row that moves: the number before the rescaling."),
-    ("predicted", "What the true statement says it is, or is at most: the claim itself where it holds."),
-    ("measured", "The number found on the instance by brute force: Jacobians, singular values, simulation."),
-    ("difference", "Relative distance of measured from predicted, or from published where that is refuted. "
-     "For a bound: how far above it, so that a negative number is room."),
-    ("instance", "Small random networks, layers or data, drawn anew for every seed."),
-)  # fmt: skip
 
 
 def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
@@ -33,7 +25,7 @@ def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
         (_tally(ledger), _errors(ledger)) if len(ledger.outcomes) > 1 else None,
         tag("div", _sources(ledger), id="claims"),
         section("Claims by source and verdict", html_table(theory.counts_grid(ledger))),
-        section("Words", fact_list(TERMS)),
+        section("Words", fact_list(theory.TERMS)),
     )
     seconds = sum(outcome.seconds for outcome in ledger.outcomes)
     return document(title, f"checked in {seconds:.3g} CPU seconds", body, ASSETS)
@@ -57,10 +49,10 @@ def _errors(ledger: Ledger) -> Markup:
     """Those that matter in a sentence each, then every root in full."""
     if not ledger.errors:
         return Markup()
-    first = (
-        tag("li", _link(entry), " ", sentence_markup(theory.error_sentence(entry)))
-        for entry in theory.foremost_errors(ledger)
-    )
+    foremost = theory.foremost_errors(ledger)
+    first = (tag("li", _link(entry), " ", sentence_markup(theory.error_sentence(entry))) for entry in foremost)
+    order = {entry.id: place for place, entry in enumerate(foremost)}  # the cards as the list, then the rest
+    roots = sorted(ledger.errors.values(), key=lambda entries: order.get(entries[0].id, len(order)))
     rest = (
         tag(
             "article",
@@ -71,9 +63,10 @@ def _errors(ledger: Ledger) -> Markup:
             ),
             fact_list(theory.error_facts(entries[0])),
         )
-        for entries in ledger.errors.values()
+        for entries in roots
     )
-    return section(plural(len(ledger.errors), "independent error"), tag("ol", first), rest, class_="errors")
+    reach = (tag("p", "Those that reach furthest, then each in full:"), tag("ul", first)) if foremost else None
+    return section(plural(len(ledger.errors), "independent error"), reach, rest, class_="errors")
 
 
 def _link(entry: Entry) -> Markup:
@@ -85,8 +78,8 @@ def _anchor(entry: Entry) -> str:
 
 
 def _sources(ledger: Ledger) -> Iterator[Markup]:
-    """Folded, since hundreds of claims are no page to read; a single claim is open."""
-    opened = len(ledger.outcomes) == 1
+    """Folded, since hundreds of claims are no page to read; as many as a terminal shows in full are open."""
+    opened = len(ledger.outcomes) <= theory.IN_FULL
     for name, group in theory.by_source(ledger.outcomes).items():
         head = tag("summary", tag("h2", theory.source_heading(name, len(group))))
         yield tag("details", head, (claim(outcome, opened) for outcome in group), class_="paper", open=opened)

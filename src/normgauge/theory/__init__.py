@@ -7,6 +7,7 @@ claim: the words checks are written in; draw, nets, losses, jacobians: what they
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from importlib import import_module, resources
@@ -50,7 +51,9 @@ ABOUT = tuple(f"{source['name']}: {source['about']}" for source, _ in _LOADED if
 
 
 def find_claims(names: Sequence[str]) -> list[Claim]:
-    """The claims called by ``names``: an id (``T.L1``) or the start of several (``T``, ``A.P4``); all where none is.
+    """The claims called by ``names``: an id (``T.L1``), the start of several (``T``) or a place (``Lemma 1``).
+
+    All where no name is given.
 
     Raises:
         InputError: for a name that is neither, with the nearest ids.
@@ -60,12 +63,23 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
         hits = {k: c for k, c in CLAIMS.items() if k.lower() == name.lower()}
         hits = hits or {k: c for k, c in CLAIMS.items() if not name or f"{k}.".lower().startswith(f"{name}.".lower())}
         hits = hits or {k: c for k, c in CLAIMS.items() if k.lower().startswith(name.lower())}
+        hits = hits or {k: c for k, c in CLAIMS.items() if _names(c.entry.at, name)}
         if not hits:
             near = difflib.get_close_matches(name.upper(), {k.upper(): k for k in CLAIMS}, n=5, cutoff=0.3)
             nearest = ", ".join(k for k in CLAIMS if k.upper() in near)
-            raise InputError(f"claim: expected an id such as T.L1, got {name!r}; nearest: {nearest or 'none'}")
+            if name.lower() in list(Verdict):
+                nearest = f"none; the claims that are so: --verdict {name.lower()}"
+            raise InputError(
+                f"claim: expected an id such as T.L1 or a place such as 'Lemma 1', got {name!r}; "
+                f"nearest: {nearest or 'none'}"
+            )
         chosen |= hits
     return list(chosen.values())
+
+
+def _names(place: str, words: str) -> bool:
+    """Whether a place names a part of its source: "Lemma 1" is not in "Lemma 12"."""
+    return " " in words and re.search(rf"\b{re.escape(words)}(?!\w)", place, re.IGNORECASE) is not None
 
 
 def check_claims(

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from normgauge.core.claim import Comparison, ComparisonKind, Curve, Entry, Outcome
+from normgauge.core.claim import READ, Comparison, ComparisonKind, Curve, Entry, Outcome
 from normgauge.theory.draw import Draw
 
 Found = Iterator[Comparison | Curve]
@@ -50,7 +50,7 @@ class Claim:
     def run(self, seed: int = 0) -> Outcome:
         """Check this claim on instances drawn from ``seed``; an exception becomes the outcome's problem."""
         if self.check is None:
-            return Outcome(self.entry, seed, absent="against the text, or the work it cites")
+            return Outcome(self.entry, seed, absent=READ)
         start, found, problem, absent = time.process_time(), list[Comparison | Curve](), "", ""
         try:
             found = list(self.check(Draw(seed, self.id)))

@@ -75,3 +75,7 @@ def test_corollary22_by_normalizer() -> None:
     assert layer["corollary22.global"].kind is RowKind.VACUOUS
     below = layer["corollary22.published"]
     assert below.kind is RowKind.ESTIMATE and "below the proved one" in below.reason
+    both = (normalizer("BatchNorm1d", "norm_batch.batch_norm"), normalizer("LayerNorm", "norm_layer.layer_norm"))
+    mixed = kinds(MarginSlopes(1.0, 1.0, {"log10_P_w": 1.0, "log10_theorem9": 1.0}, both), space)
+    assert mixed["corollary22.published"].kind is RowKind.NOT_APPLICABLE
+    assert "all of BatchNorm, or all of LayerNorm" in mixed["corollary22.published"].reason

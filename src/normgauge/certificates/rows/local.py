@@ -63,7 +63,8 @@ def corollary22(space: CellSpace, slopes: MarginSlopes, delta: float) -> Iterato
         ("none", "no normalizer", slopes.folded, f"the network has normalizers: {named}" if named else ""),
     ):
         yield _constant(space, delta, key, words, slope, why_not)
-    yield _published(space, slopes, delta, "corollary10_2" if batch else "corollary11" if local else "P_w")
+    names = ("corollary10_2", "corollary11") if named else ("P_w",)
+    yield _published(space, slopes, delta, next((n for n in names if f"log10_{n}" in slopes.published), ""))
 
 
 def _constant(space: CellSpace, delta: float, key: str, words: str, slope: float, why_not: str = "") -> Row:
@@ -82,7 +83,10 @@ def _constant(space: CellSpace, delta: float, key: str, words: str, slope: float
 
 
 def _published(space: CellSpace, slopes: MarginSlopes, delta: float, name: str) -> Row:
-    slope = slopes.published.get(f"log10_{name}", math.inf)
+    if not name:
+        why_not = slopes.gap or "the corollaries printed are about networks all of BatchNorm, or all of LayerNorm"
+        return _constant(space, delta, "published", "constant as published", math.inf, why_not)
+    slope = slopes.published[f"log10_{name}"]
     row = _constant(space, delta, "published", f"constant as published ({name})", slope)
     if row.kind is RowKind.NOT_APPLICABLE or slope >= slopes.balanced:
         return row  # above a proved constant, so itself one

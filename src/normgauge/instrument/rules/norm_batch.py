@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import house_up, log_inward, log_outward
+from normgauge.core.rounding import house_up, log_inward
 from normgauge.instrument.rules.flow import Context, Diagonal, Flow, Gain, SamplesMixed, Transfer
 from normgauge.instrument.rules.normalizer import Normalizer, known_normalizer, targets
 from normgauge.instrument.rules.registry import Family
@@ -40,7 +40,7 @@ def channel_affine(norm: Normalizer, flow: Flow, ctx: Context) -> Transfer:
         row=top * flow.row,
         low=-reach,
         high=reach,
-        sigma=sigma_facts(sigma[None], gamma, eps, float((1 / sigma).max()), log_l2=log_outward(float(scale.norm()))),
+        sigma=sigma_facts(sigma[None], gamma, eps, scale=scale),
         worked=equal(f"channel {c}: |γ|/√(var+ε) = {put_in}", gain.log),
     )
 
@@ -57,7 +57,9 @@ def train_statistics(data: Tensor, norm: Normalizer, flow: Flow, ctx: Context) -
     groups = data.detach().double().movedim(1, 0).reshape(1, channels, -1)
     layout: dict[str, Any] = {"gamma_axis": 1, "period": channels, "unit": "channel"}
     transfer = groupwise(groups, norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
-    return within_rows(transfer, data)
+    # a group spans the batch: neither the lemma on fixed statistics nor those on groups of one input are about it
+    facts = sigma_facts((groups.var(2, unbiased=False) + norm.eps).sqrt().cpu(), norm.gamma, norm.eps)
+    return within_rows(replace(transfer, sigma=facts), data)
 
 
 def within_rows(transfer: Transfer, data: Tensor) -> Transfer:

@@ -89,8 +89,8 @@ def groupwise(
     radius = (moved * top).square().sum(1).sqrt()
     whole, inside = displacement(sigma, slope, flow.radius[:, None], eps, size)
     radius = torch.where(inside.all(1), torch.minimum(radius, (whole * top).amax(1)), radius)
-    log_sum = float(slope.amax(0).sum().log()) if count > 1 else None
-    facts = sigma_facts((spread + eps).sqrt(), gamma, eps, float(slope.max()), log_sum=log_sum)
+    inverse = (floor.square() + eps).rsqrt().reshape(-1, period).amax(0)  # of the groups of one set, over all sets
+    facts = sigma_facts((spread + eps).sqrt(), gamma, eps, groups=inverse if centred else None)
     low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
     falls = ctx.scope.kind != "global" and bool((floor.square() <= eps).any())
     note = f"σ falls to the ε floor (√ε = {math.sqrt(eps):.1e}) in this scope: ε alone decides the constant"
@@ -208,13 +208,18 @@ def sigma_facts(
     sigma: Tensor,
     gamma: Tensor | None,
     eps: float,
-    inverse: float,
-    log_l2: float | None = None,
-    log_sum: float | None = None,
-) -> dict[str, object]:
+    *,
+    groups: Tensor | None = None,
+    scale: Tensor | None = None,
+) -> dict[str, float | None]:
     """The facts about a normalizer's √(σ²+ε), (samples, groups), that tables and published products use.
 
-    ``inverse`` is the largest 1/√(σ²+ε) in the scope; ℓ2 norms and sums over the groups, where a paper has them.
+    Args:
+        sigma: √(σ²+ε) at the centre.
+        gamma: gains.
+        eps: ε.
+        groups: largest 1/√(σ²+ε) in the scope of each group of one input; None where no lemma is about such groups.
+        scale: |γ|/√(σ²+ε) of each channel, where all inputs share it; None where they do not.
     """
     return {
         "min": float(sigma.min()),
@@ -222,8 +227,8 @@ def sigma_facts(
         "max": float(sigma.max()),
         "gamma_max": 1.0 if gamma is None else float(gamma.detach().double().abs().max()),
         "eps": eps,
-        "log_inverse": log_outward(inverse),
-        "log_l2": log_l2,
-        "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma.amin(0)))),
-        "log_sum": log_sum,
+        "log_l2": log_outward(float(scale.norm())) if scale is not None else None,
+        "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma))) if scale is not None else None,
+        "log_inverse": log_outward(float(groups)) if groups is not None and groups.numel() == 1 else None,
+        "log_sum": log_outward(float(groups.sum())) if groups is not None else None,
     }

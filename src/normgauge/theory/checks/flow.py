@@ -118,8 +118,16 @@ def batches_keep_it(draw: Draw) -> Found:
         rows = torch.randperm(len(net.x), generator=draw.generator)[: draw.integer(3, 8)]
         (grad,) = net.batch(rows).gradients("weight")
         parts.append(abs(probed(grad, net.weight)) / extent(grad) / extent(net.weight))
-    yield refutes("mini-batches, of 6, whose gradient has a part along w", sum(p > 1e-9 for p in parts), published=6)
+    some = sum(p > 1e-9 for p in parts)
+    yield refutes("mini-batches, of 6, with a part along w; by the sentence 1 or more", some, published=1)
     yield equals("largest |cosine| of gradient and weights", max(parts), predicted=0.0, scale=1.0)
+    eps, i = draw.decade(-3, -1), draw.integer(0, len(net.bias))
+    for what, rows in (("two samples", torch.arange(2)), ("the full batch", torch.arange(len(net.x)))):
+        part = net.batch(rows).using(eps=eps)
+        weight, gamma = part.gradients("weight", "gamma")
+        left = eps / (float((part.x @ part.weight[i]).var(unbiased=False)) + eps) * float(part.gamma[i] * gamma[i])
+        radial, size = float(part.weight[i] @ weight[i]), extent(weight[i]) * extent(part.weight[i])
+        yield equals(f"w·∇L of a unit, {what}, ε = {eps:.1g}: by ε", radial, predicted=left, scale=size)
 
 
 def weight_decay(draw: Draw) -> Found:

@@ -100,7 +100,8 @@ def theorem_6(draw: Draw) -> Found:
         return spectral_norm(jacobian(lambda v: extremal(gains, widths)(v[None])[0], x))
 
     x, weight, positive = draw.normal(widths[0]), draw.normal(widths[-1]), draw.uniform(widths[0], low=0.1)
-    yield equals("slope at a positive point", slope(gains, positive), predicted=math.prod(gains))
+    product = math.prod(gains)
+    yield equals("slope at a positive point", slope(gains, positive), predicted=product, published=product)
     yield below("slope anywhere", slope(gains, x), predicted=math.prod(gains))
     out, formula = extremal(gains, widths)(x[None])[0].detach(), math.prod(gains) * x[: min(widths)].clamp_min(0)
     yield equals("output, along a random direction", weight @ out, predicted=weight[: min(widths)] @ formula)
@@ -165,23 +166,46 @@ def bounds(stack: Stack) -> tuple[float, float, float, float]:
     )
 
 
-def stacks(draw: Draw) -> Found:
+def theorem_9(draw: Draw) -> Found:
     depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
     stack, layer = frozen_stack(draw, depth), frozen_stack(draw, 1, on=True)
-    slope = spectral_norm(jacobian(layer, points[0, : layer.weights[0].shape[1]]))
+    slope = jacobian_slope(layer, points[0, : layer.weights[0].shape[1]])
     yield equals("slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0])
-    found = max(spectral_norm(jacobian(stack, x[: stack.weights[0].shape[1]])) for x in points)
-    separate, first, second, folded = bounds(stack)
-    yield below("largest slope of five points", found, predicted=folded)
+    found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
+    separate, _, _, folded = bounds(stack)
+    yield below("largest slope of five points", found, predicted=folded, published=separate)
     yield below("folded bound against Theorem 9", folded, predicted=separate)
-    yield below("Theorem 9 with the largest entries, against Corollary 10 (1)", separate, predicted=first)
-    yield below("(1) against (2)", first, predicted=second)
+    flat, slope = equal_channels(draw, depth, channels)
+    met = bounds(flat)[0]
+    yield equals("equal channels: Theorem 9 is met", slope, predicted=met, published=met)
+
+
+def corollary_10_1(draw: Draw) -> Found:
+    depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
+    stack = frozen_stack(draw, depth)
+    found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
+    separate, first, _, folded = bounds(stack)
+    yield below("largest slope of five points", found, predicted=folded, published=first)
+    yield below("Theorem 9 with the largest entries, against (1)", separate, predicted=first)
     flat, slope = equal_channels(draw, depth, channels)
     separate, first, _, _ = bounds(flat)
-    yield equals("equal channels: Theorem 9 is met", slope, predicted=separate, published=first)
-    yield equals("equal channels: (1) over slope is √C^K", channels ** (depth / 2) * slope, predicted=first)
+    yield equals("equal channels: slope", slope, predicted=separate, published=first)
+    yield equals(f"(1) over slope, C = {channels}, K = {depth}: √C^K", first / slope, predicted=channels ** (depth / 2))
+
+
+def corollary_10_2(draw: Draw) -> Found:
+    depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
+    stack = frozen_stack(draw, depth)
+    found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
+    _, first, second, folded = bounds(stack)
+    yield below("largest slope of five points", found, predicted=folded, published=second)
+    yield below("(1) against (2)", first, predicted=second)
     alike, slope = equal_channels(draw, depth, channels, same=True)
-    yield equals("layers alike: (2) over slope is √C^K", channels ** (depth / 2) * slope, predicted=bounds(alike)[2])
+    separate, _, second, _ = bounds(alike)
+    yield equals("layers alike: slope", slope, predicted=separate, published=second)
+    yield equals(
+        f"(2) over slope, C = {channels}, K = {depth}: √C^K", second / slope, predicted=channels ** (depth / 2)
+    )
 
 
 def batch_norm_reduces(draw: Draw) -> Found:

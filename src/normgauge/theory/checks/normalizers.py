@@ -112,7 +112,7 @@ def lemma_2(draw: Draw) -> Found:
     x, left, right, i = draw.normal(n), draw.normal(n), draw.normal(n), draw.integer(1, n)
     slopes, sigma = jacobian(lambda v: layer_norm(v, eps), x), spread(x, eps)
     values = torch.linalg.svdvals(slopes)
-    yield equals(f"slope, n = {n}", values[0], predicted=1 / sigma)
+    yield equals(f"slope, n = {n}", values[0], predicted=1 / sigma, published=1 / sigma)
     yield equals("still the same, n − 2 directions on", values[n - 3], predicted=1 / sigma)
     yield equals("along the centred input", values[n - 2], predicted=eps / sigma**3)
     yield equals("along the mean", values[n - 1], predicted=0.0, scale=1 / sigma)
@@ -120,7 +120,8 @@ def lemma_2(draw: Draw) -> Found:
     shrinking = torch.eye(n) - torch.outer(y, y) / (y @ y + n * eps)
     inner = jacobian(lambda v: v / (v.square().mean() + eps).sqrt(), y)
     formula = left @ shrinking @ centring @ right / sigma
-    yield equals("Lemma 23, between random vectors", left @ slopes @ right, predicted=formula, scale=1 / sigma)
+    between = left @ slopes @ right
+    yield equals("Lemma 23, between random vectors", between, predicted=formula, published=formula, scale=1 / sigma)
     yield equals("in y, an entry off the diagonal", inner[i, 0], predicted=-y[i] * y[0] / (n * sigma**2) / sigma)
     yield equals("in y, one on it", inner[i, i], predicted=(1 - y[i] ** 2 / (y @ y + n * eps)) / sigma)
     yield equals("norms of both factors", spectral_norm(inner) * sigma * spectral_norm(centring), predicted=1.0)
@@ -129,7 +130,8 @@ def lemma_2(draw: Draw) -> Found:
 
 def lemma_2_global(draw: Draw) -> Found:
     n, eps, x = draw.integer(2, 10), draw.decade(-4, -1), draw.normal(2)
-    yield equals("slope at a constant vector", slope(x[:1].expand(n), eps), predicted=eps**-0.5)
+    level = slope(x[:1].expand(n), eps)
+    yield equals("slope at a constant vector", level, predicted=eps**-0.5, published=eps**-0.5)
     sizes = 10 ** draw.uniform(10, low=-6, high=1)
     yield below("largest slope of ten points", max(slope(s * draw.normal(n), eps) for s in sizes), predicted=eps**-0.5)
     default = spectral_norm(jacobian(lambda v: nn.LayerNorm(n).double()(v), x[:1].expand(n)))
@@ -157,9 +159,8 @@ def lemma_3(draw: Draw) -> Found:
         "what is left without the blocks", spectral_norm(slopes - blocks), predicted=0.0, scale=spectral_norm(slopes)
     )
     same = x[:1].expand(count, size)
-    yield equals(
-        "sum over slope for C equal groups", count * spectral_norm(at(same)), predicted=(1 / spread(same, eps)).sum()
-    )
+    total = (1 / spread(same, eps)).sum()
+    yield equals(f"printed sum over slope, {count} equal groups", total / spectral_norm(at(same)), predicted=count)
     level = draw.normal(count, 1).expand(count, size)
     yield equals(
         "where every group is constant", spectral_norm(at(level)), predicted=eps**-0.5, published=count * eps**-0.5

@@ -30,10 +30,10 @@ def results(study: str, pattern: str) -> dict[str, Run]:
     """
     try:
         paths = sorted((checkout() / "experiments" / study / "results").glob(f"{pattern}.json"))
-    except InputError:
-        paths = []
+    except InputError as error:
+        raise Absent(str(error)) from None
     if not paths:
-        raise Absent(f"no results of experiments/{study}, {pattern}; from a checkout of the repository")
+        raise Absent(f"no results of experiments/{study}, {pattern}: normgauge reproduce --train makes them")
     return {path.stem.rpartition("__")[2]: json.loads(path.read_text("utf-8")) for path in paths}
 
 

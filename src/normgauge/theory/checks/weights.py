@@ -125,21 +125,30 @@ def as_printed(gains: Sequence[float], widths: Sequence[int], h: Tensor) -> floa
 
 
 def theorem_13(draw: Draw) -> Found:
-    gains, widths, h = shape(draw)
-    cut = torch.where(torch.arange(len(h)) < min(widths[1:]), h, 0.0)
-    told, size = as_printed(gains, widths, h), math.prod(gains) * float(h.norm())
-    for what, head, rows in (("network", torch.clone, 1), ("ℓ1 loss", ell1, min(widths))):
-        slope, of_cut = (weight_slope(tail(gains, widths), v, widths[0], draw, head) for v in (h, cut))
-        yield equals(f"slope of the {what} in W_i", slope, predicted=math.sqrt(rows) * size, published=told)
-        yield equals(f"{what}: printed is for the cut input", of_cut, predicted=math.sqrt(rows) * told)
-        one, two = (weight_slope(tail([3.0], [1, 1]), x, 1, draw, head) for x in torch.eye(2).double())
-        yield equals("widths 2, 1, 1, a_2 = 3, x = (1, 0)", one, predicted=3.0, published=3.0)
-        yield equals("the same, x = (0, 1)", two, predicted=3.0, published=0.0)
-        yield refutes("the same, x = (0, 1)", two, published=0.0)
+    yield from cut_constant(draw, "network", torch.clone)
     h, narrow = draw.uniform(8, low=0.2), range(1, 9)
     true = tuple(weight_slope(tail([2.0], [8, k]), h, 8, draw) for k in narrow)
     lines = (("true", true), ("as printed", tuple(as_printed([2.0], [8, k], h) for k in narrow)))
     yield Curve("Slope in W_1, 8 inputs, a_2 = 2", "width of the last layer", "slope", tuple(map(float, narrow)), lines)
+
+
+def corollary_14(draw: Draw) -> Found:
+    yield from cut_constant(draw, "ℓ1 loss", ell1)
+
+
+def cut_constant(draw: Draw, what: str, head: Map) -> Found:
+    """(8) of the network, (11) of its ℓ1 loss: the printed norm of the cut h, against that of the whole."""
+    gains, widths, h = shape(draw)
+    cut = torch.where(torch.arange(len(h)) < min(widths[1:]), h, 0.0)
+    told, rows = as_printed(gains, widths, h), min(widths) if head is ell1 else 1
+    one, two = (weight_slope(tail([3.0], [1, 1]), x, 1, draw, head) for x in torch.eye(2).double())
+    yield refutes(f"{what}, widths 2, 1, 1, a_2 = 3: slope in W_1 at x = (0, 1)", two, published=0.0)
+    yield equals("the same, with the whole norm", two, predicted=3.0)
+    yield equals("at x = (1, 0)", one, predicted=3.0, published=3.0)
+    slope, of_cut = (weight_slope(tail(gains, widths), v, widths[0], draw, head) for v in (h, cut))
+    whole = math.sqrt(rows) * math.prod(gains) * float(h.norm())
+    yield equals(f"slope of the {what} in W_i", slope, predicted=whole, published=told)
+    yield equals(f"slope of the {what}, cut input", of_cut, predicted=math.sqrt(rows) * told)
 
 
 def loss_and_network(draw: Draw) -> Found:

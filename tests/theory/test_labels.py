@@ -1,0 +1,78 @@
+"""What a row of a check is called is true of its number, and its columns hold what the page says they hold."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from normgauge.core.claim import Comparison, ComparisonKind
+from normgauge.core.errors import InputError
+from normgauge.theory import CLAIMS
+from normgauge.theory.checks import results
+from normgauge.theory.claim import Absent
+
+SEEDS = (0, 5)
+
+
+def rows(name: str, seed: int = 0) -> dict[str, Comparison]:
+    return {finding.what: finding for finding in CLAIMS[name].run(seed).findings}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["T.L3", "T.C10.1", "T.C10.2"])
+def test_a_bound_over_a_slope_is_that_ratio(name, seed):
+    """A bound is never below a slope, so that a ratio below 1 would be no ratio of theirs."""
+    (found,) = (row for what, row in rows(name, seed).items() if " over slope" in what)
+    assert found.measured == pytest.approx(found.predicted) and found.measured > 1
+    counted = {letter: int(count) for letter, count in re.findall(r"([CK]) = (\d+)", found.what)}
+    if counted:
+        assert found.measured == pytest.approx(math.sqrt(counted["C"]) ** counted["K"])
+    else:
+        assert found.measured == pytest.approx(int(re.findall(r"(\d+) equal groups", found.what)[0]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_met_is_the_printed_number(seed):
+    met = rows("T.T9", seed)["equal channels: Theorem 9 is met"]
+    assert met.published == met.predicted == pytest.approx(met.measured)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_corollary_is_compared_with_its_own_number(seed):
+    """A loose bound as printed lies above the slope it bounds, in every row that has both."""
+    for name in ("T.T9", "T.C10.1", "T.C10.2", "T.L3"):
+        printed = [row for row in rows(name, seed).values() if row.published is not None]
+        assert printed and all(row.published >= row.measured * (1 - 1e-9) for row in printed), name
+
+
+def test_a_claim_that_holds_prints_its_number():
+    for name in ("T.L2", "T.L2.global", "T.T6"):
+        printed = [row for row in rows(name).values() if row.published is not None]
+        assert printed and all(row.published == row.predicted for row in printed), name
+
+
+def test_no_count_is_put_into_an_author_s_mouth():
+    """Of six mini-batches the sentence needs one that leans on the weights; it says nothing of all."""
+    (found,) = (row for row in rows("A.R5.1.iii").values() if row.kind is ComparisonKind.REFUTES)
+    assert (found.published, found.measured) == (1, 0) and "1 or more" in found.what
+
+
+def test_the_network_and_its_loss_are_told_apart():
+    network, loss = rows("T.T13.8"), rows("T.C14.11")
+    assert len(CLAIMS["T.T13.8"].run().findings) == len(network)  # no row twice
+    assert not any("loss" in what for what in network) and any("ℓ1 loss" in what for what in loss)
+    assert next(iter(network.values())).kind is next(iter(loss.values())).kind is ComparisonKind.REFUTES
+
+
+def test_results_that_are_not_installed_say_how_to_get_them(monkeypatch):
+    def installed() -> None:
+        raise InputError("not part of the installed package; pip install -e . there, or PYTHONPATH=src")
+
+    monkeypatch.setattr(results, "checkout", installed)
+    with pytest.raises(Absent, match=r"pip install -e \. there, or PYTHONPATH=src"):
+        results.results.__wrapped__("than2025", "nets__*")
+    monkeypatch.undo()
+    with pytest.raises(Absent, match="no results of experiments/than2025, nothing: normgauge reproduce"):
+        results.results.__wrapped__("than2025", "nothing")
