@@ -153,7 +153,7 @@ def reinforced(factory):
 
 
 TRAININGS = (
-    broken("tuned-rate-zero-below", "no update", by_depth, {"low": 0.0}, layer="0."),
+    broken("tuned-rate-zero-below", "no update", by_depth, {"low": 0.0}),
     Training("tuned-frozen-below", frozen),
     Training("tuned-rate-by-depth", by_depth),
     Training("tuned-thawed-later", thawed),
