@@ -173,3 +173,10 @@ def test_infinity_absorbs_in_a_sum_of_logs() -> None:
 def test_the_length_of_a_weight() -> None:
     assert weight_frobenius(torch.tensor([[3.0, 4.0]])) == pytest.approx(math.log(5))
     assert weight_frobenius(torch.zeros(2, 2)) == -math.inf and weight_frobenius(None) is None
+
+
+def test_losses_of_one_softmax_are_not_told_of_a_sequence():
+    """The losses of several tokens add up, and their constant is larger."""
+    tokens, single = (gauge(nn.Linear(4, 3), torch.randn(2, *shape)) for shape in ((5, 4), (4,)))
+    assert "cross_entropy" not in tokens.loss and "softmax_l1" not in tokens.loss and "l1_sum" in tokens.loss
+    assert "cross_entropy" in single.loss

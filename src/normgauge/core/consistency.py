@@ -210,6 +210,8 @@ def derived(reading: Row) -> Iterator[str]:
     finite = math.isfinite(upper)
     outputs = max(round(10 ** (2 * (stored_number(losses, "l1_sum") - upper))), 1) if finite else 1
     for key, (factor, power) in LOSSES.items():
+        if key in ("cross_entropy", "softmax_l1") and key not in losses:
+            continue  # several softmaxes a sample, whose losses add up
         again = upper + math.log10(factor * outputs**power) / 2 if finite else upper
         yield from difference_sentence(f"log10_loss, {key}", stored_number(losses, key), again)
     ball = reading["scope"].startswith("ball:")

@@ -371,7 +371,8 @@ class Reading(Stored):
         Told(
             "constants of usual losses in the input: upper bound times the loss's own constant for one sample. Keys: "
             "`cross_entropy`, `softmax_l1`, `l1_sum`, `huber_sum_delta_1`, `bce_with_logits_sum`, "
-            "`bce_with_logits_mean`. Which of them makes sense for the model is the reader's business",
+            "`bce_with_logits_mean`. The first two are of one softmax, and absent where a sample's output has several "
+            "axes (tokens, pixels). Which of them makes sense for the model is the reader's business",
             key="log10_loss",
             minimised=True,
         ),

@@ -33,14 +33,20 @@ LOSSES = {
     "bce_with_logits_sum": lambda n: math.sqrt(n),
     "bce_with_logits_mean": lambda n: 1 / math.sqrt(n),
 }
+SINGLE = ("cross_entropy", "softmax_l1")  # of one softmax a sample
 NO_REASON = "its rule gave no finite gain here, and no reason"
 
 
 def loss_constants(log_upper: float, trace: Trace) -> dict[str, float]:
     """Decimal logs of the constants of usual losses in the input: L_f times the network's own."""
     shape = trace.end.tensor.shape
-    outputs = math.prod(shape[1:] if trace.sources[0].tensor.ndim > 1 else shape)
-    return {name: (log_upper + math.log(constant(outputs))) / LN10 for name, constant in LOSSES.items()}
+    own = shape[1:] if trace.sources[0].tensor.ndim > 1 else shape
+    several = sum(size > 1 for size in own) > 1  # a softmax at each of several places, whose losses add up
+    return {
+        name: (log_upper + math.log(constant(math.prod(own)))) / LN10
+        for name, constant in LOSSES.items()
+        if not (several and name in SINGLE)
+    }
 
 
 def sample_table(bounds: Tensor, found: Found, scope: Scope) -> tuple[Mapping[str, Any], ...]:

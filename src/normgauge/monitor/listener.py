@@ -233,12 +233,10 @@ class Listener:
     def _multiplied(self, module: nn.Module, given: Tensor, output: Any) -> None:
         self.half |= isinstance(output, Tensor) and output.dtype == torch.float16
         # Data reach a layer without a graph, whatever the model did to them; behind a frozen layer so do activations.
-        if given.grad_fn is not None or len(self.taken) >= MOST_TAKEN:
-            return
-        trains = any(p is not None and p.requires_grad for p in module._parameters.values())
-        if (trains or not self.taken) and given.is_floating_point() and given.numel():
-            near = part_here(given)
-            self.taken.append(_size(near))
+        if given.grad_fn is None and len(self.taken) < MOST_TAKEN:
+            trains = any(p is not None and p.requires_grad for p in module._parameters.values())
+            if (trains or not self.taken) and given.is_floating_point() and given.numel():
+                self.taken.append(_size(part_here(given)))
         if self.rich and given.is_floating_point() and given.numel() and module not in self.entered:
             self.entered[module] = _size(part_here(given)[:1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from normgauge.core import store
 from normgauge.core.answers import answered
 from normgauge.core.errors import InputError
-from normgauge.core.spelled import spell_number
 from normgauge.monitor.capped import Budget, CapWatch
 from normgauge.monitor.distributed import Team
 from normgauge.monitor.facts import facts_of
@@ -165,8 +165,10 @@ class Monitor:
         last = [float(loss) for step, loss in self._losses.items() if step == self._number]
         self._guarded(self._collect, True)
         self._guarded(self._instruments.close)
-        end = {"kind": "end", "step": self._number, "share": round(self.share, 5)}
-        self._guarded(self._journal.append, end | ({"loss": spell_number(last[-1])} if last else {}))
+        end: dict[str, Any] = {"kind": "end", "step": self._number, "share": round(self.share, 5)}
+        for loss in last:
+            end["loss"] = loss if math.isfinite(loss) else str(loss)
+        self._guarded(self._journal.append, end)
         self._journal.close()
 
     def __enter__(self) -> Monitor:

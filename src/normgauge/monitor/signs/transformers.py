@@ -91,7 +91,7 @@ class Stream(Sign):
                 if multiplied
                 else f"from {self._starts[far]:.3g} at first to {sizes[far]:.3g} at {name}"
             )
-            sentence = f"the residual stream grows {how}: later blocks add next to nothing to it."
+            sentence = f"the residual stream grows {how}, beside which what it began with is lost."
             advice = "Scale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
             yield Alarm(seen.step, "residual_growth", name, sentence, grows, limit, advice, began)
         elif count:
