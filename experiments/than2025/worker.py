@@ -85,6 +85,7 @@ def numbers_of(reading: ng.Reading) -> dict[str, Any]:
         "published": {
             key: {k: spelled(v) for k, v in value.items()} if isinstance(value, Mapping) else spelled(value)
             for key, value in reading.published.items()
+            if value is not None
         },
     }
 

@@ -132,7 +132,7 @@ def test_the_layer_table_is_that_of_a_run(measured):
 
 def test_the_totals_are_those_of_a_run(measured):
     bound = r"log10 upper (\S+) \((?:[a-z ]+; balanced \S+, )?folded (\S+)\)"
-    line = rf"^(point|ball:0.1|global): {bound}, lower (\S+), gap (\S+) decades$"
+    line = rf"^(point|ball:0.1|global): {bound}, lower (\S+),\sgap\s(\S+) decades$"
     told = {
         scope: [float(n) for n in rest]
         for scope, *rest in re.findall(line, page("how-a-reading-is-made.md"), re.MULTILINE)

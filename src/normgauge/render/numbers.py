@@ -13,7 +13,7 @@ ABSENT = "·"
 DIGITS = 3
 CENT = Decimal("0.01")
 UP, DOWN = math.ceil, math.floor
-EXACT = 1e-9
+EXACT = 1e-6
 """A number so near to what is shown of it, as a part of it, counts as that: 2 rounded up in its last bit is still 2."""
 
 
