@@ -133,9 +133,10 @@ def heeds_interrupts():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_in_a_real_terminal_an_interrupt_ends_it_cleanly(run):
+def test_in_a_real_terminal_an_interrupt_ends_it_cleanly(tmp_path):
+    written(tmp_path / "a", steps=4, end=False)  # it goes on, and so does the watching
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "normgauge", "watch", run]
+    command = [sys.executable, "-m", "normgauge", "watch", str(tmp_path / "a")]
     watching = subprocess.Popen(
         command, stdout=theirs, stderr=theirs, stdin=theirs, cwd=ROOT, preexec_fn=heeds_interrupts
     )
