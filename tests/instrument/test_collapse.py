@@ -31,3 +31,9 @@ def test_a_normalizer_that_can_divide_by_nothing_is_met_there(monkeypatch: pytes
     blind = ng.gauge(Placed(), x, scope="global", effort="quick")
     assert found.log10_lower <= found.log10_upper
     assert found.log10_lower > max(4.5, blind.log10_lower + 1)  # 1/√ε is 10^5
+
+
+def test_no_gradient_is_left_in_the_model() -> None:
+    model = Placed()
+    ng.gauge(model, torch.randn(2, 5, 16), scope="global", effort="quick")
+    assert all(parameter.grad is None for parameter in model.parameters())

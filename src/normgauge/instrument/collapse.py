@@ -29,9 +29,8 @@ def collapsed_inputs(parts: Composition) -> Tensor | None:
     ways = torch.optim.LBFGS([x], max_iter=MOVES, history_size=MOVES, line_search_fn="strong_wolfe")
 
     def height() -> Tensor:
-        ways.zero_grad()
         height = _entered(parts, value, x).square().sum() / whole
-        height.backward()
+        (x.grad,) = torch.autograd.grad(height, x)  # and none for the model's own parameters
         return height
 
     try:

@@ -162,14 +162,17 @@ class Monitor:
 
     def close(self) -> None:
         """Write what has not arrived yet, end the file and take the hooks off."""
-        last = [float(loss) for step, loss in self._losses.items() if step == self._number]
+        last = self._losses.get(self._number)
         self._guarded(self._collect, True)
         self._guarded(self._instruments.close)
-        end: dict[str, Any] = {"kind": "end", "step": self._number, "share": round(self.share, 5)}
-        for loss in last:
-            end["loss"] = loss if math.isfinite(loss) else str(loss)
-        self._guarded(self._journal.append, end)
+        self._guarded(self._end, last)
         self._journal.close()
+
+    def _end(self, last: Tensor | float | None) -> None:
+        record: dict[str, Any] = {"kind": "end", "step": self._number, "share": round(self.share, 5)}
+        if last is not None:
+            record["loss"] = float(last) if math.isfinite(float(last)) else str(float(last))
+        self._journal.append(record)
 
     def __enter__(self) -> Monitor:
         return self

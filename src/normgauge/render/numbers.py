@@ -13,15 +13,17 @@ ABSENT = "·"
 DIGITS = 3
 CENT = Decimal("0.01")
 UP, DOWN = math.ceil, math.floor
-EXACT = 1e-6
-"""A number so near to what is shown of it, as a part of it, counts as that: 2 rounded up in its last bit is still 2."""
+EXACT: dict[Callable[[float], int], float] = {UP: 1e-9, DOWN: 1e-6}
+"""A number so near to what is shown of it, as a part of it, counts as that: 2 rounded up in its last bits is still 2,
+and a slope of 3, less what its search lost to rounding, still 3."""
 
 
 def _stepped(value: float, step: float, way: Callable[[float], int] | None) -> float:
     """A multiple of ``step``: the nearest one, or the next in one way."""
     near = round(value / step)
-    kept = way is None or abs(near * step - value) <= EXACT * max(abs(value), 1.0)
-    return (near if kept or way is None else way(value / step)) * step
+    if way is None or abs(near * step - value) <= EXACT[way] * max(abs(value), step):
+        return near * step
+    return way(value / step) * step
 
 
 def format_decades(log_value: float | None, digits: int = 2, way: Callable[[float], int] | None = None) -> str:

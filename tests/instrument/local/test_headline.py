@@ -286,3 +286,13 @@ def test_an_input_for_the_whole_batch_is_not_cut_to_a_sample_that_hides_it() -> 
     # at 0 the sample alone has the output of its batch, whatever it is multiplied by; the slope is 4
     reading = ng.gauge(Shared(), {"x": torch.zeros(2, 6), "scale": torch.tensor([1.0, 3.0])}, scope="point", input="x")
     assert reading.upper >= 4.0
+
+
+def test_an_input_that_hides_at_the_sample_is_seen_beside_it() -> None:
+    class Hiding(nn.Module):
+        def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+            return x + (x - 0.25) * (scale.sum() - 1) + 0 * scale[:, None]
+
+    # alone, with its own scale of 1, each sample would have the slope 1 and the same output; in its batch it has 2
+    given = {"x": torch.full((2, 6), 0.25), "scale": torch.tensor([1.0, 1.0])}
+    assert ng.gauge(Hiding(), given, scope="point", input="x").upper >= 2.0 - 1e-9

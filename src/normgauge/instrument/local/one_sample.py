@@ -19,6 +19,7 @@ from normgauge.instrument.trace.step import Trace
 
 BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
 DIGESTED = 2**16  # entries of each weight that a seed is made of
+BESIDE = 1e-2  # of a sample's size, how far off it is asked again
 WHY_NOT = "why the last sample was not followed"  # as a session keeps it
 FAILURES = (RuntimeError, MemoryError)  # an eigenvalue that does not converge, memory that is full: no better bound
 
@@ -83,7 +84,8 @@ def alone(session: Session, sample: int) -> Trace | None:
     """The trace of one sample, with the steps and the output it has in its batch; None where it has others.
 
     Inputs beside the measured one are held as they are, or cut to the sample's own row where that does not do; the cut
-    is believed if the sample has the output of its batch at another input too.
+    is believed if the sample has the output of its batch beside its place too, in a random direction, where another
+    Jacobian would show. Of tokens, which have nothing beside them, others are taken.
     """
     if session.together or session.samples == 1:
         return session.trace
@@ -94,8 +96,15 @@ def alone(session: Session, sample: int) -> Trace | None:
     one = _traced_alone(session, whole[sample : sample + 1], sample)
     if one is None or not _is_same(session, one, session.trace, sample):
         return None
-    other = whole.clone()
-    other[sample] = other[sample].roll(1, -1) if not whole.is_floating_point() else whole[sample].flip(-1) + 0.5
+    other, generator = whole.clone(), torch.Generator().manual_seed(seed_of(session) + sample)
+    if whole.is_floating_point():
+        size = float(whole[sample].square().mean().sqrt()) or 1.0
+        noise = torch.randn(whole[sample].shape, generator=generator, dtype=torch.float64)
+        other[sample] += (BESIDE * size * noise).to(whole)
+    else:
+        other[sample] = (
+            whole[sample].flatten()[torch.randperm(whole[sample].numel(), generator=generator)].view_as(whole[sample])
+        )
     try:
         moved = [session.recorded(other[sample : sample + 1], sample), session.recorded(other)]
     except Exception:
