@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 import normgauge as ng
 from normgauge.core import store
 
+WARM_UP = 300  # steps up to the full rate: without them logits saturate, and what alarms ask for is measured
 SIZES = {"gpt": (12, 768, 12, 50304, 1024, 8), "tiny": (2, 128, 4, 512, 64, 2)}
 
 
@@ -70,7 +71,8 @@ class Training:
         self.called = torch.compile(model) if compiled else model
         fused = {"fused": True} if tokens.is_cuda else {}
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), **fused)
-        self.monitor: ng.Monitor | None = None
+        warm = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / WARM_UP))
+        self.schedule, self.monitor = warm, cast(ng.Monitor | None, None)
         self.host: list[float] = []
         self.ended = time.perf_counter()
 
@@ -85,6 +87,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
+        self.schedule.step()
         if self.monitor is not None:
             began = time.perf_counter()
             self.monitor.step(loss=loss)

@@ -6,6 +6,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: small
 # some virtual machines announce AMX and end a process that uses it: products in bfloat16 do
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+import importlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,4 +51,14 @@ def every_reading_is_verified() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "nested_lowers", all_verified)
         patch.setattr(known, "make_reading", one_verified)
+        yield
+
+
+@pytest.fixture(scope="module")
+def brief_search() -> Iterator[None]:
+    """For tests of what is made of its result: a search ends after sixteen moves; every part of it still runs."""
+    search = importlib.import_module("normgauge.instrument.probe.search")
+    with pytest.MonkeyPatch.context() as patch:
+        for most in ("MOST_STEPS", "MOST_WIDE"):
+            patch.setattr(search, most, 16)
         yield

@@ -26,7 +26,10 @@ STRENGTHS, RATES = (0.01, 0.1, 1.0, 10.0), (1e-4, 1e-3, 1e-2, 1e-1)
 STEP = 10**0.5
 BUDGETS = (1.0, 1.5, 2.0)
 BY_RATE, BY_BUDGET = ("none", "spectral", "muon"), ("cap", "bounded")
-RIVALS, OURS = ("decay", "spectral", "unfolded", "unfolded_log", "muon"), ("penalty", "layers", *BY_BUDGET, "local")
+RIVALS, OURS = (
+    ("decay", "spectral", "unfolded", "unfolded_log", "muon"),
+    ("penalty", "layers", "bounded_penalty", *BY_BUDGET, "local"),
+)
 WAYS = ("none", *RIVALS, *OURS)
 TUNED, FRESH, IMAGES = 100, (101, 102, 103, 104, 105), 5
 

@@ -1,18 +1,19 @@
 """CIFAR-10: ResNet-20, 20 epochs, trained in every way; trained on a GPU, measured anywhere.
 
-python -m experiments.control.cifar --out OUT            every setting, judged on 5,000 training images held out, then
-                                                         three seeds of no control, of the best rival and of ours
-python -m experiments.control.cifar --out OUT --measure  certified radii of the finalists on five images, on the CPU
+python -m experiments.control.cifar --out OUT            three settings a way, judged on 5,000 training images held out,
+                                                         then three fresh seeds of no control, of the rivals and of ours
+python -m experiments.control.cifar --out OUT --measure  certified radii of the finalists on five images, on the CPU,
+                                                         beside the training or after it
+
+Run again with the same OUT it goes on from where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import json
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +32,13 @@ from normgauge.lab.zoo.split import Split
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.25, 0.25, 0.25)  # one scale for all channels: radii are those of the pixels ×4
 EPOCHS, SIZE, DECAY, HELD = 20, 512, 0.05, 5000
 EVERY = {"cap": 8, "cap_at_once": 8}  # steps between two projections; penalties are worked out on one step in four
-GRID: dict[str, tuple[tuple[float, float], ...]] = {  # (strength, learning rate)
-    "none": ((0.0, 6e-3), (0.0, 3e-3), (0.0, 1.2e-2)),
-    "penalty": ((0.06, 6e-3), (0.2, 6e-3), (0.02, 6e-3), (0.02, 1.2e-2), (0.01, 1.2e-2)),
-    "unfolded_log": ((0.1, 6e-3), (0.3, 6e-3), (0.1, 1.2e-2), (0.03, 1.2e-2), (0.01, 1.2e-2)),
-    "layers": ((0.06, 6e-3), (0.2, 6e-3)),
-    "unfolded": ((0.1, 6e-3), (1.0, 6e-3), (0.01, 1.2e-2)),
-    "decay": ((0.2, 6e-3), (0.8, 6e-3)),
-    "spectral": ((0.0, 6e-3), (0.0, 1.2e-2)),
-    "muon": ((6e-3, 6e-3), (2e-2, 6e-3)),
-    "bounded_penalty": ((0.06, 6e-3),),
-}
-LATE: tuple[tuple[str, float, float], ...] = (  # the slowest, last, and no finalists
-    ("muon_penalty", 0.02, 1.2e-2),
-    ("cap", 7.0, 1.2e-2),
-    ("layers", 0.02, 1.2e-2),
-    ("cap", 6.0, 1.2e-2),
-    ("cap_at_once", 5.0, 6e-3),
-)
+RATES = (6e-3, 1.2e-2, 2.4e-2)  # of AdamW without control, and of Muon
+STRENGTHS = (0.006, 0.015, 0.04)  # of every penalty, at its optimizer's best rate
+DECAYS = (0.1, 0.4, 1.6)
+BY_RATE, BY_STRENGTH = ("none", "muon"), ("decay", "unfolded_log", "penalty", "layers", "muon_penalty", "muon_layers")
+LATE = (("spectral", 0.0), ("unfolded", 0.01), ("bounded_penalty", 0.04), ("cap", 7.0))  # one setting, and no finalists
 SLACK = 0.005
-KEYS = ("method", "strength", "lr", "epochs", "limit")
+SEEDS = (1, 2, 3)
 
 
 @functools.cache
@@ -130,7 +118,7 @@ def do_job(job: Job) -> tuple[Job, dict[str, Any]]:
         row["margin"] = float((top[:, 0] - top[:, 1]).median())
     model = model.cpu().to(memory_format=torch.contiguous_format)
     row["log10_cap"] = ng.cap(model, valid.inputs[:2].cpu(), log10=1e3)()  # proved, from above
-    return row, model.state_dict()
+    return row, model.state_dict() if job["part"] == "seeds" else None
 
 
 def score(row: Job) -> float:
@@ -139,60 +127,110 @@ def score(row: Job) -> float:
     return -math.inf if bad else math.log10(row["margin"]) - row["log10_cap"]
 
 
+def of(rows: list[Job], *methods: str) -> list[Job]:
+    """The rows of tuning of some ways that came to an end."""
+    return [row for row in rows if row["part"] == "tune" and row["method"] in methods and "error" not in row]
+
+
+def accurate(rows: list[Job]) -> Job:
+    """The most accurate setting on the images held out."""
+    return max(rows, key=lambda row: row["valid"])
+
+
+def widest(rows: list[Job], goal: float) -> Job:
+    """The largest margin over bound within `SLACK` of an accuracy; where none is that accurate, the most accurate."""
+    near = [row for row in rows if row["valid"] >= goal - SLACK]
+    return max(near, key=score) if near else accurate(rows)
+
+
 def chosen(rows: list[Job]) -> dict[str, Job]:
-    """For each way the largest margin over bound among its settings within `SLACK` of the best without control.
-
-    The same for rivals and for ours; where no setting is that accurate, the most accurate one.
-    """
+    """For each way the widest setting near the best accuracy without control."""
     rows = [row for row in rows if row["part"] == "tune" and "error" not in row]
-    goal = max((row["valid"] for row in rows if row["method"] == "none"), default=0.0) - SLACK
-    best = {}
-    for method in {row["method"]: None for row in rows}:
-        own = [row for row in rows if row["method"] == method]
-        near = [row for row in own if row["valid"] >= goal]
-        best[method] = max(near, key=score) if near else max(own, key=lambda r: r["valid"])
-    return best
+    goal = max((row["valid"] for row in rows if row["method"] == "none"), default=0.0)
+    return {method: widest(of(rows, method), goal) for method in {row["method"]: None for row in rows}}
 
 
-def finalists(picked: dict[str, Job]) -> list[str]:
-    """No control, the best rival and the best of ours: the accurate ones first, then by score."""
-    goal = picked["none"]["valid"] - SLACK
+def finalists(rows: list[Job]) -> dict[str, Job]:
+    """Who is trained again on fresh seeds, all chosen on held out images.
 
-    def rank(method: str) -> tuple[bool, float]:
-        near = picked[method]["valid"] >= goal
-        return near, score(picked[method]) if near else picked[method]["valid"]
-
-    rivals, ours = ([m for m in picked if m in names and m != "none"] for names in (RIVALS, OURS))
-    return ["none", *(max(names, key=rank) for names in (rivals, ours) if names)]
-
-
-def final_jobs(rows: list[Job]) -> list[Job]:
-    """Three seeds that tuning has not seen of each finalist."""
-    picked = chosen(rows)
-    if "none" not in picked:
-        return []
-    settings = [{k: picked[m][k] for k in KEYS} for m in finalists(picked)]
-    seeds = [row | {"part": "seeds", "seed": seed} for seed in (1, 2, 3) for row in settings]
-    late = {"part": "tune", "seed": 0, "epochs": settings[0]["epochs"], "limit": settings[0]["limit"]}
-    return seeds + [late | {"method": m, "strength": strength, "lr": lr} for m, strength, lr in LATE]
+    No control and the best rival by accuracy, the widest rival near that rival, and the widest of ours near it.
+    """
+    tuned = (*BY_RATE[1:], *BY_STRENGTH)
+    rivals, own = (of(rows, *(m for m in tuned if m in names)) for names in (RIVALS, OURS))
+    best = accurate(rivals)
+    return {
+        "none": accurate(of(rows, "none")),
+        "rival": best,
+        "wide rival": widest(rivals, best["valid"]),
+        "ours": widest(own, best["valid"]),
+    }
 
 
-def measure(results: Results, ways: Sequence[str], images: int, into: Path) -> None:
-    """Certified radii and attacks of the first seed of some ways, an image a row; those that are there are left out."""
-    test, weights = cifar10("test", limit=images).normalized(MEAN, STD), results.weights()
-    measured = Results(into, "cifar-radii")
-    known = {(row["method"], row["image"]) for row in measured.rows}
-    first = {row["method"]: row for row in reversed(results.rows) if row["part"] == "seeds"}
-    for image, method in ((i, m) for i in range(images) for m in ways):
-        if (method, image) in known:
-            continue
-        model, begun = network(method), time.process_time()
-        model.load_state_dict(weights[job_name(first[method])])
-        one = Split(test.inputs[image : image + 1], test.labels[image : image + 1])
-        found = certified(model.eval(), one, 1, 0.5, effort="quick")
-        row = {"method": method, "seed": first[method]["seed"], "image": image, "radius": found["radii"][0]}
-        measured.add(row | {"attack": found["attacks"][0], "cpu": time.process_time() - begun}, None)
-        print(json.dumps(measured.rows[-1]), flush=True)
+def tuning(rows: list[Job], size: Job) -> list[Job]:
+    """Three settings a way: rates first, then strengths at the best rate of their optimizer, as soon as it is known."""
+    whole = {"part": "tune", "seed": 0} | size
+    jobs: list[Job] = [
+        whole | {"method": method, "strength": lr if method == "muon" else 0.0, "lr": lr}
+        for method in BY_RATE
+        for lr in RATES
+    ]
+    rates = {m: [row for row in rows if row["part"] == "tune" and row["method"] == m] for m in BY_RATE}
+    for index, method in ((i, m) for i in range(len(STRENGTHS)) for m in BY_STRENGTH):
+        base = "muon" if method.startswith("muon") else "none"
+        if len(rates[base]) >= len(RATES) and of(rows, base):
+            strength = (DECAYS if method == "decay" else STRENGTHS)[index]
+            jobs.append(whole | {"method": method, "strength": strength, "lr": accurate(of(rows, base))["lr"]})
+    return jobs
+
+
+def all_jobs(rows: list[Job], size: Job) -> list[Job]:
+    """Tuning; once all of it was tried the fresh seeds of the finalists, and the ways with one setting."""
+    jobs = tuning(rows, size)
+    tried = {job_name(row) for row in rows}
+    if len(jobs) < len(STRENGTHS) * len(BY_RATE + BY_STRENGTH) or not tried.issuperset(map(job_name, jobs)):
+        return jobs
+    settings = {(r["method"], r["strength"], r["lr"]): None for r in finalists(rows).values()}
+    parts = [("seeds", seed, *setting) for seed in SEEDS for setting in settings]
+    rate = accurate(of(rows, "none"))["lr"]
+    parts += [("tune", 0, method, strength, rate) for method, strength in LATE]
+    names = ("part", "seed", "method", "strength", "lr")
+    return jobs + [dict(zip(names, part, strict=True)) | size for part in parts]
+
+
+def radius_job(job: Job) -> tuple[Job, None]:
+    """The certified radius and the shortest attack of one network at one test image."""
+    test = cifar10("test", limit=job["image"] + 1).normalized(MEAN, STD)
+    model, begun = network(job["method"]), time.process_time()
+    model.load_state_dict(torch.load(job["weights"], weights_only=True)[job["name"]])
+    one = Split(test.inputs[-1:], test.labels[-1:])
+    found = certified(model.eval(), one, 1, 0.5, effort="quick")
+    row = {name: value for name, value in job.items() if name not in ("weights", "name")}
+    return row | {"radius": found["radii"][0], "attack": found["attacks"][0], "cpu": time.process_time() - begun}, None
+
+
+def radius_jobs(out: Path, size: Job, images: int) -> tuple[list[Job], int]:
+    """The first images on the finalists' first seed, as far as that is trained, and how many there will be in all."""
+    rows, jobs = Results(out, "cifar").rows, []
+    wanted = {job_name(j): j for j in all_jobs(rows, size) if j["part"] == "seeds" and j["seed"] == SEEDS[0]}
+    for path in sorted(out.glob("cifar-weights-*.pt")):
+        for name in wanted.keys() & torch.load(path, weights_only=True).keys():
+            setting = {k: wanted[name][k] for k in ("method", "strength", "lr", "seed")}
+            jobs += [
+                {"part": "radius", "image": i, "weights": str(path), "name": name} | setting for i in range(images)
+            ]
+    return sorted(jobs, key=lambda job: (job["image"], job["name"])), len(wanted) * images
+
+
+def measure(out: Path, size: Job, images: int, workers: int, seconds: float) -> None:
+    """Certified radii on the CPU of the networks that are there, and of those that come while there is time."""
+    begun, results = time.monotonic(), Results(out, "cifar-radii")
+    while (left := seconds - (time.monotonic() - begun)) > 1:
+        ready, wanted = radius_jobs(out, size, images)
+        if {job_name(job) for job in ready} - {job_name(row) for row in results.rows}:
+            run_jobs(radius_job, lambda rows: radius_jobs(out, size, images)[0], results, workers, left)
+        elif wanted and len(ready) == wanted:
+            return
+        time.sleep(min(5.0, left))
 
 
 def main() -> None:
@@ -200,8 +238,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("experiments/control/results"))
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--ways", nargs="*", default=["none", "unfolded_log", "penalty"])
-    parser.add_argument("--into", type=Path, default=Path("experiments/control/results"), help="where radii go")
     parser.add_argument("--epochs", type=float, default=EPOCHS)
     parser.add_argument("--limit", type=int, help="read only so many images")
     parser.add_argument("--workers", type=int, default=5)
@@ -209,17 +245,11 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    results = Results(given.out, "cifar")
+    size: Job = {"epochs": given.epochs, "limit": given.limit}
     if given.measure:
-        measure(results, given.ways, given.images, given.into)
+        measure(given.out, size, given.images, given.workers, given.seconds)
         return
-    size = {"seed": 0, "epochs": given.epochs, "limit": given.limit}
-    jobs: list[Job] = [
-        {"part": "tune", "method": m, "strength": strength, "lr": lr} | size
-        for m, settings in GRID.items()
-        for strength, lr in settings
-    ]
-    run_jobs(do_job, jobs, results, given.workers, given.seconds, final_jobs)
+    run_jobs(do_job, lambda rows: all_jobs(rows, size), Results(given.out, "cifar"), given.workers, given.seconds)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What a penalty costs of a training step: CPU time of the same steps with and without it, in turns, in one process.
 
-python -m experiments.control.cost [--every 1 8]
+python -m experiments.control.cost [--every 1 12]
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import time
@@ -26,44 +27,41 @@ def cases() -> dict[str, Callable[[], Case]]:
     return {
         "ResNet-20, 128 images": lambda: (cifar_resnet(20), torch.rand(128, 3, 32, 32), torch.randint(0, 10, (128,))),
         "GPT 2 x 128, 16 x 64 tokens": lambda: (gpt(width=128, context=64), *torch.randint(0, 65, (2, 16, 64))),
-        "MLP 784-512-512-10, 256 images": lambda: (
-            mlp((784, 512, 512, 10), norm="batch"), torch.rand(256, 784), torch.randint(0, 10, (256,))
+        "MLP 784-512-512-10, 128 images": lambda: (
+            mlp((784, 512, 512, 10), norm="batch"), torch.rand(128, 784), torch.randint(0, 10, (128,))
         ),
     }  # fmt: skip
 
 
 def step_seconds(case: Case, every: int, turns: int) -> tuple[float, float]:
-    """Median CPU seconds of a step without and with the penalty."""
+    """Median CPU seconds of a step without and with the penalty: twins that take their steps in turns."""
     model, x, y = case
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    training = torch.optim.AdamW(model.parameters(), 1e-4)
-    for _ in range(turns):
-        for steered in (False, True):
-            penalty = ng.penalty(model, x[:2], every=every) if steered else None
-            model.train()
-            if penalty is not None:
-                for _ in range(every):  # the first call finds the vectors
-                    penalty()
+    twins = (copy.deepcopy(model), model)
+    penalty = ng.penalty(model, x[:2], every=every)
+    trainings = [torch.optim.AdamW(twin.train().parameters(), 1e-4) for twin in twins]
+    seconds: tuple[list[float], list[float]] = [], []
+    for _ in range(turns + 1):
+        for steered, twin in enumerate(twins):
             begun = time.process_time()
             for _ in range(every):
-                training.zero_grad()
-                loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
-                (loss if penalty is None else loss + 0.01 * penalty()).backward()
-                training.step()
+                trainings[steered].zero_grad()
+                loss = F.cross_entropy(twin(x).flatten(0, -2), y.flatten())
+                (loss + 0.01 * penalty() if steered else loss).backward()
+                trainings[steered].step()
             seconds[steered].append((time.process_time() - begun) / every)
-            if penalty is not None:
-                penalty.close()
-    return statistics.median(seconds[False]), statistics.median(seconds[True])
+    penalty.close()
+    return statistics.median(seconds[0][1:]), statistics.median(seconds[1][1:])  # the first turn finds the vectors
 
 
 def main() -> None:
     """Print one line a network."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, nargs="*", default=[1, 8, 16])
+    parser.add_argument("--every", type=int, nargs="*", default=[1, 12])
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--only", default="", help="networks whose name begins so")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    for name, make in cases().items():
+    for name, make in ((name, make) for name, make in cases().items() if name.startswith(given.only)):
         for every in given.every:
             plain, steered = step_seconds(make(), every, given.turns)
             print(

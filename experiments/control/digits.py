@@ -50,7 +50,7 @@ def halves() -> tuple[Split, Split, Split]:
 def trained(method: str, strength: float, lr: float, seed: int, train: Split, epochs: int = 60) -> torch.nn.Module:
     """One network, with a cosine schedule behind a short warm-up."""
     torch.manual_seed(seed)
-    model = mlp(SIZES, norm="layer" if method in ("bounded", "bounded_alone", "layer_norm") else "batch")
+    model = mlp(SIZES, norm="layer" if method.startswith("bounded") or method == "layer_norm" else "batch")
     with torch.no_grad():
         model(train.inputs)  # statistics of the data, before anything is asked of them
     training = start(model.eval(), train.inputs[:16], method, strength, lr)

@@ -25,7 +25,7 @@ SHARD = 14
 
 def job_name(job: Job) -> str:
     """What a job's weights are kept under."""
-    return "-".join(str(job[key]) for key in ("part", "method", "strength", "lr", "seed"))
+    return "-".join(str(job[key]) for key in ("part", "method", "strength", "lr", "seed", "image") if key in job)
 
 
 class Results:
@@ -52,7 +52,9 @@ class Results:
         if tensors is None:
             return
         self._kept[job_name(row)] = tensors
-        torch.save(self._kept, self.out / f"{self.name}-weights-{self._shard}.pt")
+        path = self.out / f"{self.name}-weights-{self._shard}.pt"
+        torch.save(self._kept, path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)  # whole at any time: others read it meanwhile
         if len(self._kept) == SHARD:
             self._kept, self._shard = {}, self._shard + 1
 
@@ -82,35 +84,25 @@ def work(do: Do, waiting: Any, done: Any, scratch: str) -> None:
 
 
 def run_jobs(
-    do: Do,
-    jobs: Sequence[Job],
-    results: Results,
-    workers: int,
-    seconds: float,
-    more: Callable[[list[Job]], Sequence[Job]] = lambda rows: (),
+    do: Do, wanted: Callable[[list[Job]], Sequence[Job]], results: Results, workers: int, seconds: float
 ) -> None:
     """Run the jobs that have no result yet, in order.
 
     Args:
         do: does one; found by its name in every process.
-        jobs: what is to be done, the most important first.
+        wanted: what is to be done, from all rows so far, the most important first; asked again after each row.
         results: where rows and weights go, at once.
         workers: processes side by side.
         seconds: none goes on beyond so many; run again for the rest.
-        more: what else is to be done, from all rows, when the first are done.
     """
     begun = time.monotonic()
     context = multiprocessing.get_context("spawn")
     waiting, done = context.Queue(), context.Queue()
     scratch = tempfile.mkdtemp()
     processes: list[Any] = []
-    left, asked = _put(jobs, results, waiting), False
-    while time.monotonic() - begun < seconds:
-        if left == 0:
-            if asked:
-                break
-            left, asked = _put(more(results.rows), results, waiting), True
-            continue
+    known = results.done
+    left = _put(wanted(results.rows), known, waiting)
+    while left and time.monotonic() - begun < seconds:
         processes = [process for process in processes if process.is_alive()]
         while len(processes) < min(workers, left):
             processes.append(context.Process(target=work, args=(do, waiting, done, scratch), daemon=True))
@@ -119,8 +111,8 @@ def run_jobs(
             row, path = done.get(timeout=1.0)
         except queue.Empty:
             continue
-        left -= 1
         results.add(row, torch.load(path, weights_only=True) if path else None)
+        left += _put(wanted(results.rows), known, waiting) - 1
         told = {k: v for k, v in row.items() if not isinstance(v, list | dict)}
         print(f"{time.monotonic() - begun:.0f} s", json.dumps(told), flush=True)
     for process in processes:
@@ -130,8 +122,10 @@ def run_jobs(
     print(f"{left} jobs left, {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def _put(jobs: Sequence[Job], results: Results, waiting: Any) -> int:
-    new = [job for job in jobs if job_name(job) not in results.done]
+def _put(jobs: Sequence[Job], known: set[str], waiting: Any) -> int:
+    """Put those that are not known into the queue, each once, and say how many."""
+    new = [job for job in jobs if job_name(job) not in known]
     for job in new:
         waiting.put(job)
+    known |= {job_name(job) for job in new}
     return len(new)

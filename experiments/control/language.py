@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from experiments.control.graphed import Stepper
-from experiments.control.jobs import Job, Results, run_jobs
-from experiments.control.methods import plain, start
+from experiments.control.jobs import Job, Results, job_name, run_jobs
+from experiments.control.methods import OURS, RIVALS, plain, start
 from normgauge.lab.zoo import gpt, tinyshakespeare
 
 CONTEXT, SIZE, STEPS, DECAY = 128, 64, 1000, 0.1
@@ -42,7 +42,11 @@ GRID: tuple[tuple[str, float, float], ...] = (  # way, strength and learning rat
     ("muon", 0.1, 1e-2),
     ("decay", 0.5, 3e-2),
     ("muon", 0.1, 3e-2),
+    ("decay", 1.0, 1e-3),
+    ("layers", 0.002, 1e-3),
+    ("penalty", 0.002, 1e-3),
 )
+SEEDS = (1, 2, 3)
 ALIVE = 2.0  # nats a character: a training that ends above has not survived its rate; a bigram table reaches 2.45
 WORSE = 1.01  # times the loss without control: what a way may give up for a smaller bound
 
@@ -123,14 +127,14 @@ def decades(model: nn.Module, few: Tensor) -> Job:
 
 
 def survivors(rows: list[Job], method: str, strength: float) -> list[float]:
-    """The learning rates at which a setting's training ends well."""
-    own = [row for row in rows if (row["method"], row["strength"]) == (method, strength)]
+    """The learning rates at which a setting's training ends well, on the seed of tuning."""
+    own = [row for row in rows if (row["part"], row["method"], row["strength"]) == ("tune", method, strength)]
     return sorted(row["lr"] for row in own if math.isfinite(row["valid"]) and row["valid"] < ALIVE)
 
 
 def chosen(rows: list[Job]) -> dict[str, Job]:
     """For each way the fewest decades among settings within `WORSE` of the loss without control, else the best loss."""
-    rows = [row for row in rows if "error" not in row and math.isfinite(row["valid"])]
+    rows = [row for row in rows if row["part"] == "tune" and "error" not in row and math.isfinite(row["valid"])]
     goal = WORSE * min((row["valid"] for row in rows if row["method"] == "none"), default=0.0)
     best = {}
     for method in {row["method"]: None for row in rows}:
@@ -138,6 +142,29 @@ def chosen(rows: list[Job]) -> dict[str, Job]:
         near = [row for row in own if row["valid"] <= goal]
         best[method] = min(near, key=lambda r: r["log10_folded"]) if near else min(own, key=lambda r: r["valid"])
     return best
+
+
+def finalists(rows: list[Job]) -> list[Job]:
+    """No control, and of the rivals and of ours the fewest decades within `WORSE` of its loss; all by held out text."""
+    picked = chosen(rows)
+    goal = WORSE * picked["none"]["valid"]
+
+    def rank(row: Job) -> tuple[bool, float]:
+        return (False, row["log10_folded"]) if row["valid"] <= goal else (True, row["valid"])
+
+    rivals, ours = ([row for m, row in picked.items() if m in names and m != "none"] for names in (RIVALS, OURS))
+    return [picked["none"], min(rivals, key=rank), *sorted(ours, key=rank)]
+
+
+def all_jobs(rows: list[Job], shape: Job) -> list[Job]:
+    """The grid; once all of it was tried, fresh seeds of the finalists."""
+    jobs: list[Job] = [
+        {"part": "tune", "method": m, "strength": strength, "lr": lr, "seed": 0} | shape for m, strength, lr in GRID
+    ]
+    if not {job_name(row) for row in rows}.issuperset(map(job_name, jobs)):
+        return jobs
+    settings = [{k: row[k] for k in ("method", "strength", "lr")} for row in finalists(rows)]
+    return jobs + [{"part": "seeds", "seed": seed} | row | shape for seed in SEEDS for row in settings]
 
 
 def main() -> None:
@@ -160,10 +187,7 @@ def main() -> None:
             print(method, json.dumps(row), "survive:", survivors(results.rows, method, row["strength"]))
         return
     shape = {name: getattr(given, name) for name in ("steps", "width", "depth", "size", "limit")}
-    jobs: list[Job] = [
-        {"part": "tune", "method": m, "strength": strength, "lr": lr, "seed": 0} | shape for m, strength, lr in GRID
-    ]
-    run_jobs(do_job, jobs, results, given.workers, given.seconds)
+    run_jobs(do_job, lambda rows: all_jobs(rows, shape), results, given.workers, given.seconds)
 
 
 if __name__ == "__main__":

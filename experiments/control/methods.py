@@ -23,6 +23,7 @@ METHODS = (
     "unfolded_log",
     "muon",
     "muon_penalty",
+    "muon_layers",
     "penalty",
     "layers",
     "cap",
@@ -31,7 +32,7 @@ METHODS = (
     "local",
 )
 RIVALS = ("none", "decay", "spectral", "unfolded", "unfolded_log", "muon")
-OURS = ("muon_penalty", "penalty", "layers", "cap", "bounded", "bounded_penalty")
+OURS = ("muon_penalty", "muon_layers", "penalty", "layers", "cap", "bounded", "bounded_penalty")
 WORDS = {
     "none": "no control",
     "decay": "weight decay",
@@ -39,7 +40,8 @@ WORDS = {
     "unfolded": "penalty on bare norms (σ²)",
     "unfolded_log": "penalty on bare norms (log σ)",
     "muon": "torch.optim.Muon",
-    "muon_penalty": "ng.penalty with Muon",
+    "muon_penalty": "ng.penalty, total, with Muon",
+    "muon_layers": "ng.penalty, by layer, with Muon",
     "penalty": "ng.penalty, total",
     "layers": "ng.penalty, by layer",
     "cap": "ng.cap",
@@ -118,12 +120,12 @@ def start(
         for module in maps(model):
             parametrizations.spectral_norm(module)
     training = Training(model, local=strength if method == "local" else 0.0)
-    if method in ("penalty", "layers", "bounded_penalty", "muon_penalty"):
+    if method in ("penalty", "layers", "bounded_penalty", "muon_penalty", "muon_layers"):
         by = "total" if method in ("penalty", "muon_penalty") else "layer"
         term = ng.penalty(model, batch, by=by, every=every)
         training.term, training.done, training.every = lambda: strength * term(), term.close, every
     elif method.startswith("unfolded"):
-        norms = BareNorms(model, batch)
+        norms = BareNorms(model)
         training.term = lambda: strength * norms(method == "unfolded_log")
     elif method in ("cap", "cap_at_once", "bounded"):
         options = {"clip": math.inf} if method == "cap_at_once" else {}
@@ -188,27 +190,31 @@ class Flat(nn.Module):
 
 
 class BareNorms:
-    """Σ σ² or Σ log10 σ of the weights as they are, by power iteration on the reshaped kernels.
+    """Σ σ² or Σ log10 σ of the weights as they are, by power iteration on the reshaped kernels, equal shapes at once.
 
     Source: Yoshida & Miyato 2017, Spectral norm regularization.
     """
 
-    def __init__(self, model: nn.Module, batch: Any) -> None:
-        self.maps = list(maps(model))
-        draw = torch.Generator().manual_seed(0)
-        self.vectors = [torch.randn(m.weight[0].numel(), generator=draw).to(m.weight) for m in self.maps]
+    def __init__(self, model: nn.Module) -> None:
+        draw, shapes = torch.Generator().manual_seed(0), {}
+        for module in maps(model):
+            shapes.setdefault(module.weight.flatten(1).shape, []).append(module)
+        self.alike: list[list[Any]] = list(shapes.values())
+        self.vectors = [
+            torch.randn(len(own), shape[1], 1, generator=draw).to(own[0].weight) for shape, own in shapes.items()
+        ]
 
     def __call__(self, log: bool) -> Tensor:
         """The sum, with its gradient."""
         total: Any = 0.0
-        for index, module in enumerate(self.maps):
-            matrix = module.weight.flatten(1)
+        for own, vectors in zip(self.alike, self.vectors, strict=True):
+            matrices = torch.stack([module.weight.flatten(1) for module in own])
             with torch.no_grad():
-                u = nn.functional.normalize(matrix @ self.vectors[index], dim=0)
-                v = nn.functional.normalize(matrix.T @ u, dim=0)
-                self.vectors[index].copy_(v)  # in place: a captured graph goes on from it
-            size = u @ (matrix @ v)
-            total = total + (size.log10() if log else size.square())
+                u = nn.functional.normalize(matrices @ vectors, dim=1)
+                vectors.copy_(nn.functional.normalize(matrices.mT @ u, dim=1))  # a captured graph goes on from it
+                both = u @ vectors.mT
+            sizes = (both * matrices).sum((1, 2))
+            total = total + (sizes.log10() if log else sizes.square()).sum()
         return total
 
 

@@ -18,6 +18,7 @@ from experiments.plot import Line, Panel, figure
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
+IMAGES = 5  # of CIFAR-10, on which radii are certified
 COLUMNS = {
     "test": ("accuracy", 100.0, "{:.1f} %"),
     "log10_upper": ("log10 proved bound", 1.0, "{:.2f}"),
@@ -25,6 +26,17 @@ COLUMNS = {
     "median_radius": ("certified radius", 1.0, "{:.3f}"),
     "pgd_accuracy": ("accuracy under attack", 100.0, "{:.1f} %"),
 }
+DRAWN = {
+    "none": "none",
+    "decay": "decay",
+    "spectral": "spectral_norm",
+    "unfolded": "σ²",
+    "muon": "Muon",
+    "penalty": "penalty",
+    "layers": "by layer",
+    "cap": "cap",
+}
+"""Ways in the figure, with words short enough for two rows of a legend; one colour each."""
 
 
 def digits_table(found: dict[str, Any]) -> str:
@@ -51,40 +63,51 @@ def rates_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def cifar_table(rows: list[dict[str, Any]]) -> str:
+def final_rows(rows: list[dict[str, Any]], chosen: dict[str, Any]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """The fresh seeds of each finalist, and the chosen setting of every way that has none."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["part"] == "seeds":
+            found.setdefault(_setting(row), []).append(row)
+    known = {setting[0] for setting in found}
+    return found | {_setting(row): [row] for method, row in chosen.items() if method not in known}
+
+
+def cifar_table(rows: list[dict[str, Any]], radii: list[dict[str, Any]]) -> str:
     """Means over the fresh seeds of the finalists, and the chosen setting of every other way."""
-    seeds = [row for row in rows if row["part"] == "seeds"]
-    means = {m: [row for row in seeds if row["method"] == m] for m in {row["method"]: None for row in seeds}}
-    means |= {m: [row] for m, row in cifar_chosen(rows).items() if m not in means}
-    lines = [
-        "| way | strength | rate | seeds | accuracy | log10 folded bound | log10 radius | attack 0.5 | attack 1 |",
-        "|" + " --- |" * 9,
-    ]
-    for method, own in means.items():
+    names = ("log10 folded bound", "log10 radius", "certified radius", "attack 0.5", "attack 1")
+    lines = ["| way | strength | rate | seeds | accuracy | " + " | ".join(names) + " |", "|" + " --- |" * 10]
+    for (method, strength, lr), own in final_rows(rows, cifar_chosen(rows)).items():
         mean = {k: statistics.fmean(row[k] for row in own) for k in ("test", "log10_cap", "pgd_0.5", "pgd_1.0")}
         radius = statistics.fmean(math.log10(r["margin"] / math.sqrt(2)) - r["log10_cap"] for r in own)
-        figures = f"{100 * mean['test']:.1f} % | {mean['log10_cap']:.2f} | {radius:.2f}"
+        proved = [row["radius"] for row in radii if _setting(row) == (method, strength, lr)]
+        certified = f"{statistics.median(proved):.1e}" if len(proved) == IMAGES else ""
+        figures = f"{100 * mean['test']:.2f} % | {mean['log10_cap']:.2f} | {radius:.2f} | {certified}"
         attacks = f"{100 * mean['pgd_0.5']:.1f} % | {100 * mean['pgd_1.0']:.1f} %"
-        setting = f"{own[0]['strength']:g}" if own[0]["strength"] else ""
-        lines.append(f"| {WORDS[method]} | {setting} | {own[0]['lr']:g} | {len(own)} | {figures} | {attacks} |")
+        shown = f"{strength:g}" if strength and method != "muon" else ""
+        lines.append(f"| {WORDS[method]} | {shown} | {lr:g} | {len(own)} | {figures} | {attacks} |")
     return "\n".join(lines)
 
 
+def _setting(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["method"], row["strength"], row["lr"]
+
+
 def language_table(rows: list[dict[str, Any]]) -> str:
-    """The chosen setting of every way, and the loss at every rate of its strength."""
-    rates = sorted({row["lr"] for row in rows})
+    """Means as for CIFAR-10, and the held out loss at every rate that was tried in tuning."""
+    tuned = [row for row in rows if row["part"] == "tune"]
+    rates = sorted({row["lr"] for row in tuned})
     head = " | ".join(f"rate {lr:g}" for lr in rates)
     lines = [
-        f"| way | strength | rate | test loss | log10 folded bound | a block | {head} |",
-        "|" + " --- |" * (6 + len(rates)),
+        f"| way | strength | rate | seeds | test loss | log10 folded bound | a block | {head} |",
+        "|" + " --- |" * (7 + len(rates)),
     ]
-    for method, row in language_chosen(rows).items():
-        own = [r for r in rows if r["method"] == method]
-        losses = [[r["valid"] for r in own if r["lr"] == lr] for lr in rates]
+    for (method, strength, lr), own in final_rows(rows, language_chosen(rows)).items():
+        losses = [[r["valid"] for r in tuned if (r["method"], r["lr"]) == (method, rate)] for rate in rates]
         tried = " | ".join(f"{min(found):.2f}" if found else "" for found in losses)
-        strength = f"{row['strength']:g}" if row["strength"] else ""
-        figures = f"{row['test']:.3f} | {row['log10_folded']:.1f} | {row['log10_folded'] / row['depth']:.2f}"
-        lines.append(f"| {WORDS[method]} | {strength} | {row['lr']:g} | {figures} | {tried} |")
+        loss, folded = (statistics.fmean(row[key] for row in own) for key in ("test", "log10_folded"))
+        figures = f"{len(own)} | {loss:.3f} | {folded:.1f} | {folded / own[0]['depth']:.2f}"
+        lines.append(f"| {WORDS[method]} | {f'{strength:g}' if strength else ''} | {lr:g} | {figures} | {tried} |")
     return "\n".join(lines)
 
 
@@ -104,10 +127,9 @@ def panels(found: dict[str, Any]) -> list[Panel]:
     made = []
     for key, title, scale in (("test", "accuracy, %", 100.0), ("median_radius", "certified radius", 1.0)):
         lines = []
-        for hue, method in enumerate({row["method"]: None for row in found["seeds"] if row["method"] != "layer_norm"}):
+        for hue, (method, word) in enumerate(DRAWN.items()):
             own = [(row["log10_upper"], scale * row[key]) for row in found["seeds"] if row["method"] == method]
-            ours = method in OURS
-            lines.append(Line(WORDS[method], tuple(own), hue % 8, marks=True, joined=False, dashed=not ours))
+            lines.append(Line(word, tuple(own), hue, marks=True, joined=False, dashed=method not in OURS))
         made.append(Panel(title, tuple(lines), "log10 of the proved bound"))
     return made
 
@@ -127,10 +149,11 @@ def main() -> None:
     if "rates" in found:
         text = replaced(text, "rates", rates_table(found))
     text = replaced(text, "blind", blind_table(json.loads((HERE / "results" / "blind.json").read_text())))
-    text = replaced(text, "cifar", cifar_table(read_lines("cifar.jsonl")))
+    text = replaced(text, "cifar", cifar_table(read_lines("cifar.jsonl"), read_lines("cifar-radii.jsonl")))
     text = replaced(text, "language", language_table(read_lines("language.jsonl")))
     page.write_text(text)
-    drawn = figure("Smaller bounds, larger radii", panels(found), columns=2, below="digits, one mark a network")
+    below = "digits, eight ways of the table, one mark a network"
+    drawn = figure("Smaller bounds, larger radii", panels(found), columns=2, below=below)
     (DOCS / "images" / "control.svg").write_text(drawn)
 
 

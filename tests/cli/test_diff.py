@@ -49,7 +49,7 @@ def files(tmp_path):
 def test_a_difference_is_told_in_words_and_tables(diff, files):
     code, out, err = diff(*files)
     assert (code, err) == (0, "")
-    assert "point: B's bound at the samples is 3.16 times larger than A's (+0.50 decades)." in out
+    assert "point: B's bound at the samples is 3.16 times A's (+0.50 decades)." in out
     assert "It cannot be divided among the layers" in out
     assert "Only one of the two was read in scope global." in out
     assert out.index("B's bound") < out.index("Totals") < out.index("Layers, scope point") < out.index("Published")
@@ -86,7 +86,7 @@ def test_json(diff, files, tmp_path):
     assert code == 0 and data["unmatched"] == ["global"] and data["a"] == str(files[0])
     (scope,) = data["scopes"]
     assert scope["scope"] == "point" and scope["log10_upper"]["change"] == pytest.approx(0.5)
-    assert scope["verdict"][0].startswith("B's bound at the samples is 3.16 times larger")
+    assert scope["verdict"][0].startswith("B's bound at the samples is 3.16 times A's")
     code, out, _ = diff(*files, "--json", tmp_path / "c.json")
     assert "Totals" in out and json.loads((tmp_path / "c.json").read_text()) == data
 

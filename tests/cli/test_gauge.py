@@ -105,6 +105,11 @@ def test_without_a_scope_all_three_are_measured_and_the_point_comes_first(gauge,
     assert [layer["kind"] for layer in data["layers"]] == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
 
 
+def test_scopes_may_be_named_one_by_one_and_the_widest_is_judged(gauge):
+    code, out, _ = gauge("build", "--scope", "global", "--scope", "point", "--no-search", "--json", "-")
+    assert code == 0 and [r["scope"] for r in json.loads(out)["readings"]] == ["point", "global"]
+
+
 def test_one_scope_gives_one_reading(gauge):
     code, out, _ = gauge("build", "--scope", "global", "--json", "-")
     data = json.loads(out)

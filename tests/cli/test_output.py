@@ -7,11 +7,12 @@ import math
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from normgauge.cli import main
-from normgauge.cli.output import check_targets, progress_bar, write_json, write_text
+from normgauge.cli.output import check_targets, progress_bar, progress_lines, write_json, write_text
 from normgauge.core.errors import InputError
 
 
@@ -70,6 +71,15 @@ class Terminal(io.StringIO):
 def test_progress_is_silent_without_a_terminal():
     with progress_bar() as report:
         assert report is None
+
+
+def test_a_stage_that_takes_long_is_told_on_a_line_without_a_terminal(capsys):
+    with progress_lines(silence=0.02) as report:
+        report("trace", 0.0)
+        report("local", 0.0)
+        time.sleep(0.3)
+    told = capsys.readouterr().err
+    assert told.startswith("normgauge: local: still at work after 0 s") and told.count("\n") == 1
 
 
 @pytest.mark.parametrize(("step", "drawn"), [(0.1, False), (1.0, True)])

@@ -92,12 +92,12 @@ def test_one_claim_in_full(run):
 
 def test_a_prefix_shows_several(run):
     _, out, _ = run("--claim", "T.R", "--list")
-    assert "Than 2025: 9 claims" in out and "T.L1" not in out
+    assert "Than 2025 (arXiv 2511.00958 v2): 9 claims" in out and "T.L1" not in out
 
 
 def test_a_verdict_chooses(run, capsys):
     _, out, _ = run("--list", "--verdict", "wrong")
-    assert "Than 2025: 1 claim\n" in out and "T.L1" in out and "Opinion" not in out
+    assert "Than 2025 (arXiv 2511.00958 v2): 1 claim\n" in out and "T.L1" in out and "Opinion" not in out
     code, out, _ = run("--verdict", "unsup", "--verdict", "wrong", "--seed", 1)
     assert code == 0 and " ".join(out.split()).endswith("--verdict unsupported --verdict wrong --seed 1")
     code, _, err = run("--verdict", "holds")
@@ -110,8 +110,9 @@ def test_a_verdict_chooses(run, capsys):
 
 def test_a_place_chooses(run):
     _, out, _ = run("--list", "remark 3")
-    assert "Than 2025: 1 claim\n" in out and "T.R3" in out
+    assert "Than 2025 (arXiv 2511.00958 v2): 1 claim\n" in out and "T.R3" in out
     _, out, _ = run("--claim", "Lemma 1", "--seed", 2)
+    assert "Than 2025: arXiv 2511.00958 v2." in out
     assert "T.L1: Than 2025, Lemma 1" in out and "normgauge theory --claim 'Lemma 1' --seed 2" in out
     assert run("Remark 11")[0] == 1
 
@@ -159,7 +160,8 @@ def test_an_unknown_claim_takes_one_line_with_the_nearest(run):
     code, out, err = run("--claim", "T.L2")
     assert code == 1 and out == ""
     assert err.startswith(
-        "normgauge: claim: expected an id such as T.L1 or a place such as 'Lemma 1', got 'T.L2'; nearest: T.L1"
+        "normgauge: claim: expected an id such as T.L1, a place such as 'Lemma 1', or words that a claim has, got "
+        "'T.L2'; nearest: T.L1"
     )
     assert err.count("\n") == 1
 

@@ -47,9 +47,9 @@ def test_step_can_be_captured(name: str, by: str) -> None:
     penalty = ng.penalty(model, x, by=by, target=-1.0, every=1)
     model(x)
     penalty().backward()  # the first call finds the vectors
-    before = [group._v.data_ptr() for group in penalty._capacity.groups]
+    before = [group._warm[1].data_ptr() for group in penalty._capacity.groups]
     with HostTraffic() as traffic:
         loss = model(x).square().mean() + penalty()
         loss.backward()
     assert traffic.seen == []
-    assert [group._v.data_ptr() for group in penalty._capacity.groups] == before
+    assert [group._warm[1].data_ptr() for group in penalty._capacity.groups] == before

@@ -125,13 +125,13 @@ def test_the_layer_table_is_that_of_a_run(measured):
     assert len(layers) > 5 and set(rows) == {layer["name"] for layer in layers}
     for layer in layers:
         gain, folded, _, cumulative = (float(word) for word in rows[layer["name"]].split()[:4])
-        assert gain == pytest.approx(layer["log10_gain"]["upper"], abs=0.006), layer["name"]
-        assert folded == pytest.approx(layer["log10_folded"], abs=0.006), layer["name"]
-        assert cumulative == pytest.approx(layer["log10_cumulative"], abs=0.006), layer["name"]
+        known = layer["log10_gain"]["upper"], layer["log10_folded"], layer["log10_cumulative"]
+        for shown, exact in zip((gain, folded, cumulative), known, strict=True):
+            assert -1e-3 <= shown - exact <= 0.011, layer["name"]  # rounded up
 
 
 def test_the_totals_are_those_of_a_run(measured):
-    bound = r"log10 upper (\S+) \((?:[a-z ]+; balanced \S+, )?folded (\S+)\)"
+    bound = r"log10 upper (\S+) \((?:[A-Za-z ]+; balanced \S+,\s)?folded\s(\S+)\)"
     line = rf"^(point|ball:0.1|global): {bound}, lower (\S+),\sgap\s(\S+) decades$"
     told = {
         scope: [float(n) for n in rest]

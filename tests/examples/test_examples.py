@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import runpy
 import subprocess
@@ -44,6 +43,7 @@ def test_every_example_is_tested():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("brief_search")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch.func's own
 @pytest.mark.parametrize("name", sorted(LINES.keys() - NEEDS.keys()))
 def test_an_example_runs_and_prints_what_it_promises(name, tmp_path, monkeypatch, capsys):
@@ -51,7 +51,6 @@ def test_an_example_runs_and_prints_what_it_promises(name, tmp_path, monkeypatch
         pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install normgauge[data]")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(FOLDER)  # as for a script
-    monkeypatch.setattr(importlib.import_module("normgauge.instrument.probe.search"), "MOST_STEPS", 64)
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     try:
         runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")

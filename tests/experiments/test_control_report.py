@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 
 import pytest
 
@@ -21,21 +20,38 @@ def found(name: str) -> list[dict[str, object]]:
 
 
 def test_page_holds_the_tables_of_the_results() -> None:
-    assert between("cifar") == report.cifar_table(report.read_lines("cifar.jsonl"))
+    assert between("cifar") == report.cifar_table(
+        report.read_lines("cifar.jsonl"), report.read_lines("cifar-radii.jsonl")
+    )
     assert between("language") == report.language_table(report.read_lines("language.jsonl"))
     assert between("blind") == report.blind_table(found("blind.json"))
 
 
-def test_finalists_have_three_fresh_seeds_each_at_the_chosen_setting() -> None:
+def test_finalists_follow_from_the_tuning_and_have_fresh_seeds() -> None:
     rows = report.read_lines("cifar.jsonl")
-    seeds = [row for row in rows if row["part"] == "seeds"]
-    assert {row["seed"] for row in seeds} == {1, 2, 3} and len(seeds) == 9
-    picked = cifar.chosen(rows)
-    assert all(row["strength"] == picked[row["method"]]["strength"] for row in seeds)
-    cells = [line.split(" | ") for line in between("cifar").splitlines()[2:]]
-    rival = next(line for line in cells if "log σ" in line[0])
-    own = [row["test"] for row in seeds if row["method"] == "unfolded_log"]
-    assert rival[4] == f"{100 * statistics.fmean(own):.1f} %" and rival[3] == "3"
+    picked = cifar.finalists(rows)
+    assert {role: row["method"] for role, row in picked.items()} == {
+        "none": "none",
+        "rival": "muon",
+        "wide rival": "muon",
+        "ours": "muon_penalty",
+    }
+    for row in picked.values():
+        own = [r for r in rows if r["part"] == "seeds" and all(r[k] == row[k] for k in ("method", "strength", "lr"))]
+        assert sorted(r["seed"] for r in own) == [1, 2, 3]
+    tuned = [row["method"] for row in rows if row["part"] == "tune"]
+    assert {tuned.count(method) for method in cifar.BY_RATE + cifar.BY_STRENGTH} == {len(cifar.RATES)}
+
+
+def test_certified_radii_lie_below_attacks() -> None:
+    radii = report.read_lines("cifar-radii.jsonl")
+    wrong = [row for row in radii if row["attack"] == 0]  # the answer is wrong before any attack
+    assert [(row["method"], row["lr"], row["image"], row["radius"]) for row in wrong] == [("muon", 0.024, 3, 0.0)]
+    assert all(0 < row["radius"] < row["attack"] for row in radii if row not in wrong)
+    images = {report._setting(row): [] for row in radii}
+    for row in radii:
+        images[report._setting(row)].append(row["image"])
+    assert len(images) == 4 and all(sorted(own) == list(range(report.IMAGES)) for own in images.values())
 
 
 def test_language_chooses_within_a_hundredth_of_the_loss_without_control() -> None:
@@ -43,6 +59,9 @@ def test_language_chooses_within_a_hundredth_of_the_loss_without_control() -> No
     picked = language.chosen(rows)
     assert picked["layers"]["valid"] <= 1.01 * picked["none"]["valid"] < picked["muon"]["valid"]
     assert language.survivors(rows, "none", 0.0) == [3e-4, 1e-3, 3e-3]
+    for row in language.finalists(rows):
+        own = [r for r in rows if r["part"] == "seeds" and all(r[k] == row[k] for k in ("method", "strength", "lr"))]
+        assert sorted(r["seed"] for r in own) == [1, 2, 3]
 
 
 def row(method: str, setting: float, valid: float, radius: float, part: str = "tune", seed: int = 100) -> blind.Row:

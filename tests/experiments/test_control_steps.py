@@ -99,19 +99,53 @@ def test_settings_are_chosen_among_the_accurate() -> None:
         settings("decay", 0.80, 1.0, 1.0),
         settings("penalty", 0.897, 3.0, 5.0, 1),
         settings("penalty", 0.894, 3.0, 3.0, 2),
-        settings("unfolded", 0.899, 3.0, 6.0),
-        settings("muon", 0.91, 1.0, float("inf")),
+        settings("unfolded_log", 0.899, 3.0, 6.0),
+        settings("spectral", 0.95, 9.0, 1.0),
+        settings("muon", 0.901, 1.0, float("inf")),
     ]
     picked = cifar.chosen(rows)
     assert [picked[m]["strength"] for m in ("none", "penalty")] == [2, 1]
-    assert cifar.finalists(picked) == ["none", "unfolded", "penalty"]
-    seeds = [job["seed"] for job in cifar.final_jobs(rows) if job["part"] == "seeds"]
-    assert seeds == [1, 1, 1, 2, 2, 2, 3, 3, 3] and cifar.final_jobs(rows[2:]) == []
+    assert {role: row["method"] for role, row in cifar.finalists(rows).items()} == {
+        "none": "none",
+        "rival": "muon",
+        "wide rival": "unfolded_log",
+        "ours": "penalty",
+    }
 
 
-def test_without_an_accurate_setting_the_most_accurate_way_is_the_finalist() -> None:
-    rows = [settings("none", 0.9, 5.0, 7.0), settings("penalty", 0.85, 3.0, 5.0), settings("layers", 0.6, 3.0, 1.0)]
-    assert cifar.finalists(cifar.chosen(rows)) == ["none", "penalty"]
+def test_without_an_accurate_setting_the_most_accurate_is_the_finalist() -> None:
+    rows = [settings("none", 0.9, 5.0, 7.0), settings("muon", 0.9, 5.0, 7.0)]
+    rows += [settings("penalty", 0.85, 3.0, 5.0), settings("layers", 0.6, 3.0, 1.0)]
+    assert cifar.finalists(rows)["ours"]["method"] == "penalty"
+
+
+def test_every_way_gets_as_many_settings_then_the_finalists_three_seeds() -> None:
+    rows: list[dict[str, Any]] = []
+    size = {"epochs": 1, "limit": None}
+    while new := [j for j in cifar.all_jobs(rows, size) if jobs.job_name(j) not in map(jobs.job_name, rows)]:
+        rows += [new[0] | {"valid": 0.9 - abs(new[0]["lr"] - 2.4e-2), "margin": 1.0, "log10_cap": -new[0]["strength"]}]
+    tuned = [row for row in rows if row["part"] == "tune" and row["method"] not in dict(cifar.LATE)]
+    for method in cifar.BY_RATE + cifar.BY_STRENGTH:
+        own = [row for row in tuned if row["method"] == method]
+        assert len(own) == len(cifar.RATES) and (method in cifar.BY_RATE or {row["lr"] for row in own} == {2.4e-2})
+    seeds = [(row["method"], row["seed"]) for row in rows if row["part"] == "seeds"]
+    assert seeds == [(m, seed) for seed in (1, 2, 3) for m in ("none", "muon", "decay", "penalty")]
+    assert len(rows) == 8 * len(cifar.RATES) + 12 + len(cifar.LATE)
+
+
+def squared(job: jobs.Job) -> tuple[jobs.Job, None]:
+    """Stands for a training."""
+    return job | {"valid": job["strength"] ** 2}, None
+
+
+def test_jobs_that_hang_on_others_follow_them(tmp_path: Path) -> None:
+    first = {"part": "tune", "method": "none", "strength": 3.0, "lr": 0.1, "seed": 0}
+
+    def wanted(rows: list[jobs.Job]) -> list[jobs.Job]:
+        return [first, *(first | {"strength": row["valid"]} for row in rows if row["strength"] == 3.0)]
+
+    jobs.run_jobs(squared, wanted, jobs.Results(tmp_path, "few"), workers=1, seconds=60)
+    assert [row["valid"] for row in jobs.Results(tmp_path, "few").rows] == [9.0, 81.0]
 
 
 def test_results_are_kept_at_once_and_read_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.fuzz.oracle import Subject, slopes, went
 from tests.fuzz.tracer import attack
 from tests.fuzz.tracing import TRICKS, make_subject, trick
 
-EACH = 3
+EACH = 2
 
 
 @pytest.mark.parametrize("name", sorted(TRICKS))

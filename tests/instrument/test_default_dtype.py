@@ -28,10 +28,10 @@ def other_default(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
 def nets() -> dict[str, tuple[nn.Module, torch.Tensor]]:
     torch.manual_seed(0)
     images = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3)
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3)
     )
     rows = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    return {"images": (images.eval(), torch.randn(1, 3, 8, 8)), "rows": (rows, torch.randn(1, 6))}
+    return {"images": (images.eval(), torch.randn(1, 3, 4, 4)), "rows": (rows, torch.randn(1, 6))}
 
 
 NETS = nets()

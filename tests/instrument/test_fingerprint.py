@@ -54,6 +54,13 @@ def test_the_digest_takes_tensors_of_any_type_and_says_where_there_are_no_bytes(
     assert weights_digest(nn.Linear(2, 2, device="meta")) == ""
 
 
+def test_a_reading_tells_the_samples_it_was_made_on_in_any_precision():
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    made = [ng.gauge(net().to(one.dtype), one, search=False).batch for one in (x, x.double(), x[:2], x + 1)]
+    assert made[0].startswith("sha256:") and made[0] == made[1] and len(set(made)) == 3
+    assert ng.Reading.from_json(ng.gauge(net(), x, search=False).to_json()).batch == made[0]
+
+
 def test_an_edited_file_is_known_as_edited_and_stays_so(tmp_path):
     reading = ng.gauge(net(), torch.randn(3, 4), scope="global")
     reading.save(tmp_path / "a.json")

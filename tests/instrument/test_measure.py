@@ -146,9 +146,9 @@ def test_masks_kept_as_buffers_are_fine() -> None:
 def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):
     """Slopes move to larger scopes once all are measured; the bounds are judged after that."""
 
-    def blind(session: Session, parts: Composition) -> Found:
+    def blind(session: Session, parts: Composition, steepest: Tensor | None) -> Found:
         """A search that finds next to nothing over all inputs."""
-        found = largest_slope(session, parts)
+        found = largest_slope(session, parts, steepest)
         if parts.ctx.scope.kind != "global":
             return found
         less = found.log_best - 9

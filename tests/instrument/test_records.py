@@ -13,12 +13,20 @@ import normgauge as ng
 from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
+from normgauge.instrument.probe import search
 from normgauge.instrument.records import layer_names, published_table, sum_logs, weight_frobenius
 from normgauge.instrument.session import Options, opened
 from normgauge.render.verdict import verdict_line
 from tests.instrument.claimed_rules import Triple, claimed, rule_of
 
 pytestmark = pytest.mark.usefixtures("brief_search")
+
+
+def test_a_brief_search_is_one():
+    """The fixture that all of these and others use shortens what it says."""
+    kinked, smooth = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), nn.LayerNorm(4)
+    for network in (kinked, smooth):
+        assert search(network.double(), torch.randn(3, 4).double(), 3, math.inf, alone=True).steps == 16
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -59,7 +59,6 @@ MODELS = {
     "BertForSequenceClassification": ("BertConfig", TEXT),
     "GPT2LMHeadModel": ("GPT2Config", GPT2),
     "LlamaForCausalLM": ("LlamaConfig", DECODER),
-    "Qwen2ForCausalLM": ("Qwen2Config", DECODER),
     "MistralForCausalLM": ("MistralConfig", {**DECODER, "sliding_window": 4}),
     "Qwen3ForCausalLM": ("Qwen3Config", {**DECODER, "head_dim": 8}),
 }
@@ -67,7 +66,6 @@ EAGER = [
     "ViTForImageClassification",
     "BertForSequenceClassification",
     "GPT2LMHeadModel",
-    "LlamaForCausalLM",
     "MistralForCausalLM",
 ]
 CASES = [(name, "") for name in MODELS] + [(name, "eager") for name in EAGER]

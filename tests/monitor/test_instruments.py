@@ -109,3 +109,30 @@ def test_a_failure_is_reported_and_the_pass_goes_on(model):
     instruments._listener.hear(model[1], (torch.randn(3, 6),), {}, None)
     assert [type(trouble) for trouble in troubles] == [TypeError]
     instruments.close()
+
+
+class OnePlus(nn.Module):
+    """RMS normalization whose gain is 1 + weight, as Gemma has it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.zeros(width)), 1e-6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * (1 + self.weight)
+
+
+def test_a_gain_that_is_made_of_a_weight_follows_it() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), OnePlus(8), nn.Linear(8, 3))
+    instruments = Instruments(model, find_layers(model), [], unexpected)
+    for gain in (1.0, 3.0, 0.5):
+        with torch.no_grad():
+            model[1].weight.fill_(gain - 1)
+        instruments.arm()
+        model(torch.randn(20, 6))
+        found = filled(instruments.read()).layers
+        assert found[1]["gamma_max"] == pytest.approx(gain)
+        folded = torch.linalg.matrix_norm(model[2].weight.detach() * gain, 2).item()
+        assert found[2]["folded"] == pytest.approx(folded, rel=0.02)
+    instruments.close()

@@ -111,7 +111,9 @@ def test_the_numbers_of_normalizers() -> None:
     given = torch.randn(6, 3, requires_grad=True) * torch.tensor([1.0, 10.0, 0.1])
     bare(layer(batch(given)))
     sheet = Sheet()
-    scales = Normalizers().read(layers, listener, {0: batch.weight.detach(), 1: layer.weight.detach()}, sheet)
+    normalizers = Normalizers()
+    weights = {0: batch.weight.detach(), 1: layer.weight.detach()}
+    scales = normalizers.read(normalizers.hear(layers, listener, weights, sheet), sheet)
     found = numbers(sheet)
     sigma = torch.sqrt(given.detach().var(0, correction=0) + 1e-5)
     assert 1 / found[0]["inverse_max"] == pytest.approx(float(sigma.min()), rel=1e-5)

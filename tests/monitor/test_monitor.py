@@ -586,3 +586,18 @@ def test_the_end_of_a_run_holds_its_last_loss(tmp_path):
     items, _ = read_runs([str(tmp_path / "a")])
     assert items[0].run.end["loss"] == 5.0
     assert "to 5." in " ".join(run_sentences(items[0]))
+
+
+def test_layers_far_apart_in_size_are_both_read(tmp_path):
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.Linear(20, 20, bias=False), nn.Linear(20, 20, bias=False)])
+    model[0].weight.data.mul_(1e17)
+    monitor = ng.Monitor(model, tmp_path, every=1)
+    for _ in range(4):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        monitor.step(loss=1.0)
+    monitor.close()
+    run = store.read(monitor.path)
+    assert len(run.steps) == 4 and not any("failed" in note["sentence"] for note in run.notes)
+    assert all(lower > 0 for lower in run.steps[-1]["columns"]["norm_lower"])

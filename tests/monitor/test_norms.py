@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from normgauge.instrument.spectral.conv import dense_blocks
-from normgauge.monitor import maps
+from normgauge.monitor import maps, warm
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.maps import CHUNK, frobenius_norms, is_pointwise, spec_of
 from normgauge.monitor.norms import SUM_ROOM, Group, Norms, Part, read_together
-from normgauge.monitor.proofs import CHANCE, SLOT, chance_at
+from normgauge.monitor.proofs import CHANCE, SLOT, chance_at, factored_proof
 from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 
 
@@ -24,7 +24,8 @@ def numbers(group: Group, weights: list[torch.Tensor], turns: int = 1) -> dict[i
 
 def proved(group: Group, weights: list[torch.Tensor], step: int = 1) -> dict[int, tuple[float, float]]:
     sizes = (SUM_ROOM * frobenius_norms(weights)).tolist()
-    return Part(group, group.rows).prove(weights, step, chance_at(step, len(weights)), 7).ends(sizes)
+    part, chance = Part(group, group.rows), chance_at(step, len(weights))
+    return part.prove(weights, step, chance, 7).ends(sizes)
 
 
 def truth(weight: torch.Tensor) -> float:
@@ -153,6 +154,64 @@ def test_wide_matrices_are_measured_transposed_beside_tall_ones(monkeypatch: pyt
             assert lower <= truth(weight) <= upper <= 1.05 * lower
 
 
+def spectra(rows: int, columns: int) -> list[torch.Tensor]:
+    """Matrices whose largest singular values stand alone, together, and far above a long tail."""
+    plain = torch.randn(rows, columns)
+    sides = [torch.linalg.qr(torch.randn(side, min(rows, columns)).double())[0] for side in (rows, columns)]
+    flat = (sides[0] @ sides[1].T).float()  # all of them 1
+    tailed = sides[0] @ torch.logspace(0, -6, min(rows, columns)).double().diag() @ sides[1].T
+    return [plain, plain + 3 * torch.randn(rows, 1) * torch.randn(1, columns), flat, tailed.float(), 1e-9 * plain]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(160, 130), (200, 1100), (512, 512), (700, 660)])
+def test_a_factorization_proves_an_end_a_little_above_the_one_from_below(rows: int, columns: int) -> None:
+    torch.manual_seed(rows)
+    for weight in spectra(rows, columns):
+        norm = truth(weight)
+        begun = factored_proof([weight], [0.995 * norm], [3], 7)
+        assert begun is not None and begun.chance == 0.0
+        (lower, upper) = begun.ends([SUM_ROOM * float(weight.double().norm())])[3]
+        assert 0.99 * norm < lower <= norm <= upper <= 1.05 * 0.995 * norm
+
+
+def test_a_factorization_proves_nothing_that_is_not_so() -> None:
+    torch.manual_seed(0)
+    for weight in spectra(300, 300):
+        norm = truth(weight)
+        for short in (0.9, 0.94, 0.95):  # no end within reach of these holds
+            assert factored_proof([weight], [short * norm], [0], 1) is None
+    for bad in (math.nan, math.inf, 0.0):
+        assert factored_proof([torch.randn(300, 300)], [bad], [0], 1) is None
+    assert factored_proof([torch.full((300, 300), math.nan)], [1.0], [0], 1) is None
+
+
+def test_a_proof_at_a_line_without_norms_has_both_ends() -> None:
+    torch.manual_seed(0)
+    weights = [torch.randn(300, 200) for _ in range(4)]
+    group = Group("a", [0, 1, 2, 3])
+    numbers(group, weights, turns=8)
+    moved = [weight + 0.02 * torch.randn_like(weight) for weight in weights]
+    part = Part(group, [1, 2])
+    begun = part.factored(moved[1:3], 40, fresh=False)
+    assert begun is not None
+    sizes = (SUM_ROOM * frobenius_norms(moved[1:3])).tolist()
+    for row, (lower, upper) in begun.ends(sizes).items():
+        assert 0.98 * truth(moved[row]) <= lower <= truth(moved[row]) <= upper <= 1.05 * lower
+
+
+def test_what_is_looked_at_without_a_turn_is_from_below_and_leaves_the_directions() -> None:
+    torch.manual_seed(0)
+    weights = [torch.randn(300, 200) for _ in range(2)]
+    group = Group("a", [0, 1])
+    numbers(group, weights, turns=8)
+    before = group.space.clone()
+    moved = [weight + 1e-3 * torch.randn_like(weight) for weight in weights]
+    found = numbers(group, moved, turns=0)
+    assert torch.equal(before, group.space)
+    for row, weight in enumerate(moved):
+        assert 0.99 * truth(weight) <= found[row]["norm_lower"] <= truth(weight)
+
+
 def test_long_sums_go_in_pieces() -> None:
     torch.manual_seed(0)
     long = torch.randn(CHUNK + 77)
@@ -169,7 +228,8 @@ def test_the_chance_of_a_run_is_bounded_however_long_it_is() -> None:
     norms.follow({i: (layer, layer.weight) for i, layer in layers.items()}, {})
     (part,) = norms.parts
     assert norms.provable(3) == [part]
-    norms.prove(part, [layer.module.weight.detach() for layer in layers.values()], 3, 7)  # type: ignore[misc]
+    weights = [layer.module.weight.detach() for layer in layers.values()]  # type: ignore[misc]
+    norms.book(part, part.prove(weights, 3, norms.chance(3), 7), 0.1)
     assert norms.provable(SLOT - 1) == [] and norms.provable(SLOT) == [part]
 
 
@@ -277,3 +337,15 @@ def test_a_proof_of_less_would_be_seen() -> None:
     weight = torch.randn(128, 128)
     lower, upper = proved(Group("key", [0]), [weight])[0]
     assert upper < 1.05 * truth(weight) < float(weight.norm()) and lower > 0.96 * truth(weight)
+
+
+def test_small_matrices_that_have_no_eigenvectors_by_lapack_have_some_by_squaring(monkeypatch) -> None:
+    def refuse(_: torch.Tensor) -> None:
+        raise torch.linalg.LinAlgError("ill-conditioned")
+
+    torch.manual_seed(0)
+    rows = torch.randn(4, 3, 7, dtype=torch.float64)
+    gram = rows @ rows.mT
+    usual = warm._top_vector(gram)
+    monkeypatch.setattr(torch.linalg, "eigh", refuse)
+    assert torch.allclose((warm._top_vector(gram) * usual).sum(-1).abs(), torch.ones(4, dtype=torch.float64), atol=1e-6)

@@ -7,6 +7,15 @@ from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 from normgauge.monitor.vectors import Segments, Vectors
 
 
+def kept(vectors: Vectors, weights: list[torch.Tensor]) -> None:
+    vectors.keep(weights)
+    vectors.copy(weights)
+
+
+def read(vectors: Vectors, weights: list[torch.Tensor], slopes: list[torch.Tensor | None], sheet: Sheet) -> None:
+    vectors.put(weights, vectors.stage(weights, slopes), sheet)
+
+
 def numbers(sheet: Sheet) -> dict[int, Row]:
     fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
     return sheet.layers
@@ -17,9 +26,9 @@ def test_each_weight_gets_its_own_numbers() -> None:
     weights = [torch.randn(3), torch.randn(2, 4), torch.randn(1)]
     slopes = [torch.randn(3), None, torch.randn(1)]
     vectors = Vectors([4, 7, 9])
-    vectors.keep([w - 0.5 for w in weights])
+    kept(vectors, [w - 0.5 for w in weights])
     sheet = Sheet()
-    vectors.read(weights, slopes, sheet)
+    read(vectors, weights, slopes, sheet)
     found = numbers(sheet)
     for row, weight, slope in zip([4, 7, 9], weights, slopes, strict=True):
         assert found[row]["frobenius"] == pytest.approx(float(weight.norm()), rel=1e-6)
@@ -32,23 +41,15 @@ def test_each_weight_gets_its_own_numbers() -> None:
             assert found[row]["dot"] == pytest.approx(before, rel=1e-5, abs=1e-6)
 
 
-def test_nothing_gives_nothing() -> None:
-    sheet = Sheet()
-    vectors = Vectors([])
-    vectors.keep([])
-    vectors.read([], [], sheet)
-    assert sheet.packed() is None and numbers(sheet) == {}
-
-
 def test_without_gradients_there_are_none() -> None:
     sheet = Sheet()
-    Vectors([0]).read([torch.ones(4)], [None], sheet)
+    read(Vectors([0]), [torch.ones(4)], [None], sheet)
     assert numbers(sheet) == {0: {"frobenius": 2.0}}
 
 
 def test_half_precision_is_widened() -> None:
     sheet = Sheet()
-    Vectors([0]).read([torch.full((4,), 300.0, dtype=torch.float16)], [None], sheet)
+    read(Vectors([0]), [torch.full((4,), 300.0, dtype=torch.float16)], [None], sheet)
     assert numbers(sheet)[0]["frobenius"] == pytest.approx(600.0)
 
 
@@ -77,9 +78,9 @@ def test_long_parts_give_the_same() -> None:
     weights = [torch.randn(9000), torch.randn(70, 80)]
     slopes = [torch.randn(9000), torch.randn(70, 80)]
     vectors = Vectors([0, 1], whole=False)
-    vectors.keep([w + 1 for w in weights])
+    kept(vectors, [w + 1 for w in weights])
     sheet = Sheet()
-    vectors.read(weights, slopes, sheet)
+    read(vectors, weights, slopes, sheet)
     found = numbers(sheet)
     for row, (weight, slope) in enumerate(zip(weights, slopes, strict=True)):
         assert "frobenius" not in found[row]

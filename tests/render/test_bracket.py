@@ -20,14 +20,14 @@ def test_the_bracket_draws_every_row_from_found_to_folded(shape):
     drawing = bracket(rows, shape)
     own, other = nodes(drawing, "rect", "strong")[0], nodes(drawing, "rect", "reference")[0]
     assert float(other.get("width", "0")) / float(own.get("width", "1")) == pytest.approx(1.75 / 0.35, rel=0.02)
-    assert {"here", "there", "17.7 to 39.9", "17.7 to 1,000"} <= set(words(drawing))
+    assert {"here", "there", "17.78 to 39.82", "17.78 to 1,000"} <= set(words(drawing))
     assert len(nodes(drawing, "g", "beside")) == 1
 
 
 def test_the_bracket_runs_off_the_edge_where_there_is_no_end():
     drawing = bracket([BracketRow("open", endless()), BracketRow("none found", residual(log_lower=-math.inf))])
     assert len(nodes(drawing, "polygon", "open")) == 2
-    assert "17.7, no finite bound" in words(drawing) and "0 to 39.9" in words(drawing)
+    assert "17.78, no finite bound" in words(drawing) and "0 to 39.82" in words(drawing)
     assert [len(nodes(drawing, "line", kind)) for kind in ("found", "balanced")] == [
         2,
         2,
@@ -53,5 +53,5 @@ def test_the_bracket_speaks_in_factors_alone():
 def test_powers_of_ten_are_raised_in_a_drawing_and_plain_in_its_label():
     drawing = bracket([BracketRow("a", residual(log_upper=15.06 * LN10))])
     assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["5", "10", "15", "15.06"]
-    assert "17.7 to 1015.06" in words(drawing)
+    assert "17.78 to 1015.06" in words(drawing)
     assert "at most 10^15.06" in (ElementTree.fromstring(drawing).get("aria-label") or "")

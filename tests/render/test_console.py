@@ -8,7 +8,7 @@ import pytest
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
-from normgauge.render.console import draw_blocks, reading_blocks, reading_text
+from normgauge.render.console import draw_blocks, printed_products, reading_blocks, reading_text
 from normgauge.render.terminal import _cell_lines
 from tests.made import layer, reading
 
@@ -25,14 +25,14 @@ def test_every_number_of_a_layer_is_on_its_row():
     lines = reading_text(reading()).splitlines()
     assert lines[0] == "MLP, mode eval, 1 sample"
     row = next(line for line in lines if line.startswith("f.1"))
-    assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.17", "-1.00"]
+    assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.16", "-1.00"]
     assert "0.25…4" in row and "ε floor" in " ".join(lines)
 
 
 def test_the_bracket_names_upper_lower_gap_and_owner():
     shown = reading_text(reading())
     assert "log10 upper 2.00 (folded 2.50), lower 1.25, gap 0.75 decades" in shown
-    assert "head (Linear) has the most slack, 0.43" in " ".join(shown.split())
+    assert "head (Linear) has the most slack, 0.44" in " ".join(shown.split())
 
 
 def test_several_scopes_give_labelled_totals_with_the_point_first():
@@ -62,7 +62,8 @@ def test_a_note_shared_by_the_scopes_is_told_once():
 def test_published_products_are_labelled_gauge_dependent():
     shown = reading_text(reading())
     label, _, table = shown.partition("gauge-dependent")
-    assert label.endswith("Published quantities: ")
+    assert " ".join(label.split()).endswith("Published quantities, with σ of the samples (scope point):")
+    assert "Than 2025 (arXiv 2511.00958)" in " ".join(table.split())
     assert "P_w = Π ‖W‖" in table and "Π 1/σ (smallest σ)" in table and "prod_inv" not in table
 
 
@@ -75,7 +76,7 @@ def test_the_totals_say_what_was_found_in_each_scope():
     stream = io.StringIO()
     draw_blocks(reading_blocks(scopes()), stream, 120)
     found = [line.split()[-1] for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
-    assert found == ["17.7", "17.7", "31.6", "·"]
+    assert found == ["17.78", "17.78", "31.6", "·"]
 
 
 def test_the_columns_are_explained_under_the_layers():
@@ -117,7 +118,7 @@ def test_no_number_is_cut_off_on_a_narrow_terminal(width):
     stream = io.StringIO()
     draw_blocks(reading_blocks(scopes()), stream, width)
     shown = stream.getvalue()
-    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.17", "0.50"):
+    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.16", "0.50"):
         assert word in shown
     assert "root mean square" in " ".join(shown.split())
 
@@ -154,3 +155,24 @@ def test_a_terminal_gets_colour_and_a_file_does_not(monkeypatch):
 def test_a_long_name_breaks_behind_its_dots():
     assert _cell_lines("encoder.layer.0.attention.self.query", 24) == ["encoder.layer.0.", "attention.self.query"]
     assert _cell_lines("a" * 30, 24) == ["a" * 24, "a" * 6] and _cell_lines("a.b", 24) == ["a.b"]
+
+
+@pytest.mark.parametrize(("scope", "told"), [("point", True), ("ball:0.1", True), ("global", False)])
+def test_corollary_11_with_the_samples_sigma_stands_beside_what_is_published(scope, told):
+    found = reading(scope=Scope.parse(scope), published={"log10_P_w": 0.0, "log10_corollary11": -1.01})
+    rows = dict(printed_products(found).rows)
+    assert ("P_w · Π largest 1/σ, LayerNorm alone, without γ (Corollary 11)" in rows) != told
+    assert (rows.get("the same as published, σ = √ε (Corollary 11: T.C11)") == "2.50") == told  # ε = 1e-5
+
+
+def test_the_median_sample_is_told_beside_the_steepest():
+    rows = tuple({"index": i, "log10_lower": 0.1 * i, "log10_upper": 2.0} for i in range(5))
+    said = "That is about the steepest sample; the median of 5 has 1.584."
+    assert said in " ".join(reading_text(reading(samples=rows)).split())
+    assert "median" not in reading_text(reading(samples=rows, scope=Scope.parse("global")))
+
+
+def test_the_sigma_of_a_global_reading_is_said_to_be_that_of_the_samples():
+    said = "σ is that of the samples; gains are for all inputs"
+    assert said in " ".join(reading_text(reading(scope=Scope.parse("global"))).split())
+    assert said not in " ".join(reading_text(reading()).split())

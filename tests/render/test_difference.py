@@ -26,11 +26,11 @@ from tests.made import reading
 def test_growth_and_its_cause():
     grown = compare_readings(chain({"f.0": 1.0, "f.1": 0.5}), chain({"f.0": 1.9, "f.1": 0.6}))
     assert difference_verdict(grown)[:2] == [
-        "B's bound at the samples is 10 times larger than A's (+1.00 decades).",
+        "B's bound at the samples is 10 times A's (+1.00 decades).",
         "Most of it comes from f.0 (+0.90), f.1 (+0.10).",
     ]
     shrunk = compare_readings(chain({"f.0": 1.9}), chain({"f.0": 1.0}))
-    assert difference_verdict(shrunk)[0].startswith("B's bound at the samples is 7.94 times smaller than A's")
+    assert difference_verdict(shrunk)[0].startswith("B's bound at the samples is 0.126 times A's")
 
 
 def test_parts_that_go_against_the_change_are_named_too():
@@ -58,23 +58,24 @@ def test_nothing_changed_and_another_gauge():
 def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
     low, high = reading(log_upper=1.0, log_lower=0.5), reading(log_upper=9.0, log_lower=2.0)
     assert difference_verdict(compare_readings(low, high))[2].startswith(
-        "B is steeper for certain: its slope found, 7.38,"
+        "B's steepest sample is steeper for certain: a slope of 7.389 was found, and A has at most 2.72."
     )
-    assert difference_verdict(compare_readings(high, low))[2].startswith("A is steeper for certain")
+    assert difference_verdict(compare_readings(high, low))[2].startswith("A's steepest sample is steeper for certain")
     guessed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.ESTIMATED)
     assert not any("for certain" in sentence for sentence in difference_verdict(compare_readings(guessed, high)))
     assert "not proved" in difference_verdict(compare_readings(guessed, high))[2]
     computed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.COMPUTED)
     assert difference_verdict(compare_readings(computed, high))[2] == (
-        "B is steeper: its slope found, 7.38, lies above A's bound (computed)."
+        "B's steepest sample is steeper: a slope of 7.389 was found, and A has at most 2.72 (computed)."
     )
     likely = reading(log_upper=1.0, log_lower=0.5, failure_probability=1e-9)
     assert difference_verdict(compare_readings(likely, high))[2] == (
-        "B is steeper: its slope found, 7.38, lies above A's bound (proved, fails with p ≤ 1e-09)."
+        "B's steepest sample is steeper: a slope of 7.389 was found, and A has at most 2.72 (proved, fails with p ≤ "
+        "1e-09)."
     )
     open_still = reading(log_upper=9.0, log_lower=0.9)
     assert difference_verdict(compare_readings(low, open_still))[2] == (
-        "Undecided which is steeper: the brackets overlap, from 1.64 to 2.72 in A and from 2.45 to 8,104 in B."
+        "Undecided which is steeper: the brackets overlap, from 1.648 to 2.72 in A and from 2.459 to 8,104 in B."
     )
 
 
@@ -145,7 +146,7 @@ def test_medians_are_told_beside_the_steepest_sample():
 
     a, b = reading(samples=rows(0.1, 0.1, 0.1, 0.1, 1.2)), reading(samples=rows(0.2, 0.2, 0.2, 0.2, 1.0))
     told = " ".join(difference_verdict(compare_readings(a, b)))
-    assert "B is steeper on 4 of 5" in told and "1.26 in A and 1.58 in B" in told
+    assert "B is steeper on 4 of 5" in told and "1.258 in A and 1.584 in B" in told
     assert "median" not in " ".join(difference_verdict(compare_readings(a, reading())))
 
 
@@ -161,3 +162,21 @@ def test_shares_are_those_of_the_balanced_bound():
 def test_one_network_at_other_samples_is_not_called_steeper():
     low, high = (reading(log_upper=u, log_lower=u - 0.5, weights="sha256:" + "0" * 64) for u in (1.0, 9.0))
     assert "The weights are the same in A and B" in " ".join(difference_verdict(compare_readings(low, high)))
+
+
+def test_bounds_are_shown_rounded_up_and_slopes_rounded_down():
+    low = reading(log_upper=1.50198 * LN10, log_folded=1.50198 * LN10, log_lower=1.33854 * LN10)
+    totals = difference_totals([compare_readings(low, low)])
+    shown = {row[1]: row[2:4] for row in totals.rows}
+    assert shown["upper"] == shown["folded"] == ("1.51", "1.51") and shown["lower (found)"] == ("1.33", "1.33")
+
+
+def test_readings_of_different_samples_are_not_compared_at_them():
+    low = reading(log_upper=1.0, log_lower=0.5, batch="sha256:a")
+    high = reading(log_upper=9.0, log_lower=2.0, batch="sha256:b")
+    told = " ".join(difference_verdict(compare_readings(low, high)))
+    assert "measured on different samples: at the samples they cannot be compared" in told and "steeper" not in told
+    same = " ".join(difference_verdict(compare_readings(low, replace(high, batch="sha256:a"))))
+    assert "steeper for certain" in same and "different samples" not in same
+    anywhere = [replace(r, scope=Scope.parse("global")) for r in (low, high)]
+    assert "B is steeper for certain" in " ".join(difference_verdict(compare_readings(*anywhere)))

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import (
+    DOWN,
+    EXACT,
+    NEAR,
+    UP,
     enclosure,
+    fine_decades,
     format_decades,
     format_factor,
     format_power,
@@ -54,3 +59,17 @@ def test_ends_in_few_digits_still_enclose(low, width):
 def test_ends_that_are_absent_or_not_finite():
     assert enclosure(None, None) == "·" and enclosure(1.0, math.inf) == "1 to inf" and enclosure(1.5, None) == "≥ 1.5"
     assert log_enclosure(-math.inf, None) == "≥ -inf" and log_enclosure(math.nan, 2.0) == "nan to 2.00"
+
+
+@given(st.floats(-6.9, 13.8))
+@settings(max_examples=60, deadline=None)
+def test_a_factor_rounded_one_way_stays_within_a_thousandth(log):
+    for way, sign in ((UP, 1), (DOWN, -1)):
+        moved = sign * (float(format_factor(log, way).replace(",", "")) / math.exp(log) - 1)
+        assert -1.01 * EXACT[way] <= moved <= NEAR * (1 + 1e-9)
+        moved = sign * (float(fine_decades(log, way)) * LN10 - log)
+        assert -1.01 * EXACT[way] <= moved <= NEAR * (1 + 1e-9)
+
+
+def test_an_identity_is_shown_as_one():
+    assert format_factor(1.000006e-9, UP) == "1" and format_power(1.000006e-9, UP) == "10^0.00 (1)"

@@ -58,7 +58,7 @@ def visible(page: str) -> str:
 def test_a_page_says_the_verdict_first_then_waterfall_bracket_and_layers(tmp_path):
     page = written(tmp_path, residual())
     assert parsed(page).seen >= {"table", "svg", "details", "style", "main", "header"}
-    places = [page.index(words) for words in ("at most 39.9 times as much", "Gain by depth", "Where the truth lies")]
+    places = [page.index(words) for words in ("at most 39.82 times as much", "Gain by depth", "Where the truth lies")]
     assert [*places, page.index("<table")] == sorted([*places, page.index("<table")])
 
 
@@ -121,6 +121,12 @@ def test_the_most_sensitive_samples_come_first(tmp_path):
     assert shown == [str(i) for i in range(19, 11, -1)]
 
 
+def test_a_slope_met_away_from_a_sample_is_not_said_to_be_at_it(tmp_path):
+    sample = {"index": 102, "log10_lower": 2.34}
+    page = written(tmp_path, residual(samples=(sample,), scope=Scope.parse("global")))
+    assert "<b>met from sample 102</b>" in page and "<b>sample 102</b>" not in page
+
+
 @pytest.mark.parametrize(
     ("count", "told"),
     [
@@ -160,7 +166,7 @@ def test_scopes_of_one_network_share_a_section_and_a_bracket(tmp_path):
 def test_several_networks_are_compared_first(tmp_path):
     both = [residual(), residual(log_upper=3 * LN10, log_lower=2 * LN10)]
     page = written(tmp_path, both, labels=["before", "after"])
-    told = "Of 2 networks, before has the smallest bound at the samples, 39.9, and after the largest, 1,000."
+    told = "Of 2 networks, before has the smallest bound at the samples, 39.82, and after the largest, 1,000."
     assert told in page and "The steepest slope found is 100, in after at the samples." in page
     assert page.index("Side by side") < page.index("<h2>before</h2>") < page.index("<h2>after</h2>")
     assert '<a href="#g1">after</a>' in page and 'id="g1"' in page
@@ -179,7 +185,7 @@ def test_each_scope_has_its_own_found_slope_in_the_totals(tmp_path):
     changed = [residual(), residual(scope=Scope.parse("global"), log_lower=1.5 * LN10), residual(model="Other")]
     page = written(tmp_path, changed)
     totals = page[page.index("Totals:") : page.index('id="g0"')]
-    assert "(17.7)" in totals and "(31.6)" in totals
+    assert "(17.78)" in totals and "(31.6)" in totals
 
 
 def test_readings_beside_are_rows_of_the_bracket_only(tmp_path):

@@ -27,13 +27,13 @@ def text_of(found: Reading) -> str:
 
 def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_use():
     assert verdict_line(reading()) == (
-        "The largest Jacobian norm found at the samples is 17.7, so the truth lies within 0.75 decades; head (Linear) "
-        "has the most slack, 0.43. "
+        "The largest Jacobian norm found at the samples is 17.78, so the truth lies within 0.75 decades; head (Linear) "
+        "has the most slack, 0.44 decades beyond what it did. "
         "A small change of the input changes the output by at most 100 times as much at the samples (proved)."
     )
     said = judgement(reading())
-    assert said.startswith("The bound is of use: at most 5.63 times what occurs. Of ")
-    assert "above small CNN (14.3) and below MLP with BatchNorm (20.5)" in said and said in text_of(reading())
+    assert said == "The bound is of use: at most 5.624 times what occurs." and said in text_of(reading())
+    assert "above small CNN (14.26) and below MLP with BatchNorm (20.45)" in standing_sentence(reading())
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_was_not_found_elsewhere_is_not_ruled_out():
 
 def test_a_bound_is_shown_rounded_up_and_a_slope_rounded_down():
     held = reading(log_lower=math.log(38.308523), log_upper=math.log(38.308524))
-    assert "found at the samples is 38.3," in verdict_line(held) and "at most 38.4 times" in verdict_line(held)
+    assert "found at the samples is 38.3," in verdict_line(held) and "at most 38.31 times" in verdict_line(held)
 
 
 def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
@@ -88,7 +88,7 @@ def test_a_number_that_is_only_estimated_says_so():
 def test_nothing_found_and_nothing_bounded():
     assert verdict_line(reading(log_lower=-math.inf)).startswith("No slope above zero was found. ")
     assert verdict_line(reading(log_upper=math.inf)).startswith(
-        "The largest Jacobian norm found at the samples is 17.7; above it nothing is ruled out. "
+        "The largest Jacobian norm found at the samples is 17.78; above it nothing is ruled out. "
     )
 
 
@@ -101,5 +101,11 @@ def test_a_long_list_of_findings_is_cut():
 def test_what_weights_and_normalizers_do():
     told = balance_sentence(reading())
     assert told is not None
-    assert "gains give 10^1.75 (56.3) and those of 1 normalizer 10^-0.50 (0.317)" in told
+    assert "gains give 10^1.75 (56.24) and those of 1 normalizer 10^-0.50 (0.3163)" in told
     assert balance_sentence(reading(layers=())) is None
+
+
+def test_ends_that_meet_are_called_the_same():
+    held = reading(log_lower=math.log(21.84), log_upper=math.log(21.84) + 1e-7)
+    assert "is 21.84, so the truth is known to 0.1 %" in verdict_line(held)
+    assert use_sentence(held) == "The bound is tight: what occurs comes within 0.1 % of it."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.render.svg import NARROW, WIDE
 from normgauge.render.waterfall import waterfall
@@ -88,3 +90,17 @@ def test_no_finite_bound_is_an_arrow_and_not_a_line():
         assert "the truth lies here or above: no finite bound" in words(drawing)
     assert "no finite bound" in words(waterfall(endless())) and "∞" not in waterfall(endless())
     assert nodes(waterfall(residual()), "polygon", "endless") == []
+
+
+def test_levels_are_rounded_outwards():
+    drawing = waterfall(reading(log_upper=1.50198 * LN10, log_balanced=1.50198 * LN10, log_lower=1.33854 * LN10))
+    assert "balanced 1.51" in words(drawing) and "found 1.33" in words(drawing)
+
+
+@pytest.mark.parametrize("scope", ["point", "ball:0.1", "global"])
+def test_the_line_says_which_direction_was_followed(scope):
+    told = words(waterfall(replace(residual(), scope=Scope.parse(scope))))
+    away = "what the steepest direction at the sample where the search began did"
+    assert ("what the steepest direction found did" in told) == (scope == "point") and (away in told) != (
+        scope == "point"
+    )

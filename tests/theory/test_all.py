@@ -12,7 +12,7 @@ from normgauge.theory import CLAIMS, checks
 from normgauge.theory.claim import Absent, Claim, equals, moves, refutes, shown
 from tests.theory.texts import reproducible
 
-SEEDS = (0, 1, 20_25)
+SEEDS = (0, 20_25)
 CONFIRMS = {ComparisonKind.EQUAL, ComparisonKind.BELOW, ComparisonKind.SHOWN}
 CONFIRMED = {Verdict.WRONG, Verdict.LOOSE, Verdict.GAUGE, Verdict.HOLDS}
 HERE = [name for name, claim in CLAIMS.items() if claim.check]

@@ -9,7 +9,7 @@ import pytest
 from normgauge import theory as ledger
 from normgauge.core.claim import Entry, Verdict
 from normgauge.core.errors import InputError
-from normgauge.theory import CLAIMS, SOURCES, load_claims
+from normgauge.theory import CLAIMS, SOURCES, find_claims, load_claims
 from normgauge.theory.claim import (
     Claim,
 )
@@ -60,3 +60,11 @@ def test_checking_tells_how_far_it_is_before_each_claim(few):
     assert list(seen) == [o.claim.id for o in done.outcomes] == ["T.L1", "T.L10", "T.L1.gauge"]
     assert list(seen.values()) == [0, 1 / 3, 2 / 3]
     assert {o.seed for o in ledger.check_claims(list(few.values()), 5).outcomes} == {5}
+
+
+def test_claims_are_found_by_section_source_and_word():
+    sign, word = ({claim.id for claim in find_claims([name])} for name in ("§4.2", "section 4.2"))
+    assert sign == word and "T.C11.reduce" in sign
+    assert all(claim.entry.source == "Than 2025" for claim in find_claims(["2511.00958"]))
+    assert {"T.L1", "T.C11"} <= {claim.id for claim in find_claims(["than 2025"])} and find_claims(["Abstract"])
+    assert "T.C11" in {claim.id for claim in find_claims(["layernorm"])}

@@ -10,7 +10,7 @@ from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.whatif.question import can_leave
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
-from normgauge.render.numbers import format_factor, plural
+from normgauge.render.numbers import UP, format_factor, plural
 
 LISTED = 3
 
@@ -20,7 +20,7 @@ def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     norms = sorted((r for r in reading.layers if r.sigma is not None), key=lambda r: r.gain.hi)
     if not norms:
         return
-    told = ", ".join(f"{r.name} ({format_factor(r.gain.hi)})" for r in norms[:LISTED])
+    told = ", ".join(f"{r.name} ({format_factor(r.gain.hi, UP)})" for r in norms[:LISTED])
     most, asked = norms[0], next((r.name for r in norms if can_leave(model, reading, r.name)), None)
     ask = "" if asked is None else f' ng.what_if(model, batch).without("{asked}") measures the network without one.'
     yield Remark(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from normgauge.cli.output import Report, progress_bar
+from normgauge.cli.output import Report, is_watched, progress_bar, progress_lines
 from normgauge.core import reference
 from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading
@@ -55,8 +55,8 @@ def whole_parser(words: str, least: int = 0, most: float = math.inf) -> Callable
 
 @contextlib.contextmanager
 def users_code() -> Iterator[Report | None]:
-    """Where the user's code runs: what it prints goes to standard error, beside a bar where the work takes its time."""
-    with contextlib.redirect_stdout(sys.stderr), progress_bar() as progress:
+    """Where the user's code runs: what it prints goes to standard error, beside a bar or lines for what takes long."""
+    with contextlib.redirect_stdout(sys.stderr), progress_bar() if is_watched() else progress_lines() as progress:
         yield progress
 
 

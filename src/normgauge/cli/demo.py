@@ -16,7 +16,7 @@ from normgauge.core.checker import SCHEMA
 from normgauge.core.errors import InputError
 from normgauge.core.spelled import LN10
 from normgauge.render.console import draw_blocks
-from normgauge.render.numbers import format_decades, format_factor
+from normgauge.render.numbers import DOWN, UP, format_decades, format_factor
 from normgauge.render.page import report
 from normgauge.render.table import Grid
 
@@ -87,9 +87,9 @@ def demo_verdict(networks: Sequence[Trained], twins: Sequence[Twin]) -> list[str
     bounds = [t.reading.log_capacity / LN10 for t in twins]
     return [
         f"The {len(networks)} networks read the digits right {low:.1%} to {high:.1%} of the time.",
-        f"At the samples the steepest slope found is {format_factor(wild.point.log_lower)} with {wild.name} and "
-        f"{format_factor(tame.point.log_lower)} with {tame.name}; proved is at most {format_factor(min(proved))} to "
-        f"{format_factor(max(proved))}, depending on the network.",
+        f"At the samples the steepest slope found is {format_factor(wild.point.log_lower, DOWN)} with {wild.name} and "
+        f"{format_factor(tame.point.log_lower, DOWN)} with {tame.name}; proved is at most "
+        f"{format_factor(min(proved), UP)} to {format_factor(max(proved), UP)}, depending on the network.",
         f"Rescaling the BatchNorm network moved P_w by {max(p_w) - min(p_w):.1f} decades and Π1/σ by "
         f"{max(inverse) - min(inverse):.1f}, while its outputs moved by {max(t.output_change for t in twins):.0e} of "
         f"their size and the balanced bound by {max(bounds) - min(bounds):.4f} decades: the products depend on the "
@@ -102,10 +102,10 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
         (
             n.name,
             f"{n.accuracy:.1%}",
-            format_factor(n.point.log_lower),
-            format_factor(n.point.log_upper),
-            format_decades(n.everywhere.log_upper),
-            format_decades(n.everywhere.log_folded),
+            format_factor(n.point.log_lower, DOWN),
+            format_factor(n.point.log_upper, UP),
+            format_decades(n.everywhere.log_upper, way=UP),
+            format_decades(n.everywhere.log_folded, way=UP),
         )
         for n in networks
     )
@@ -116,7 +116,7 @@ def _grids(networks: Sequence[Trained], twins: Sequence[Twin]) -> tuple[Grid, Gr
             f"{t.output_change:.0e}",
             f"{t.reading.products['P_w']:.2f}",
             f"{t.reading.products['prod_inv_sigma, rms']:.2f}",
-            format_decades(t.reading.log_folded),
+            format_decades(t.reading.log_folded, way=UP),
             format_decades(t.reading.log_capacity, 4),
         )
         for t in twins

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import math
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -58,7 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
     parser.add_argument("--batch", metavar="B", help=BATCH_FORMS)
     parser.add_argument(
-        "--scope", metavar="S", help="where the bound must hold: point, ball:RADIUS or global; without it, all three"
+        "--scope",
+        metavar="S",
+        action="append",
+        help="where the bound must hold: point, ball:RADIUS or global; may be given again; without it, all three",
     )
     parser.add_argument("--mode", choices=("eval", "train"), default="eval", help="train: the map of the whole batch")
     parser.add_argument("--input", metavar="NAME", help="which input to measure, where the model takes several")
@@ -105,7 +109,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write, and judge."""
-    scopes = SCOPES if args.scope is None else (str(Scope.parse(args.scope)),)
+    asked = dict.fromkeys(Scope.parse(scope) for scope in args.scope or SCOPES)
+    scopes = [str(scope) for scope in sorted(asked, key=attrgetter("radius"))]  # the widest last
     check_targets(args.json, args.html)
     others = [(name, reference.load_reference(name)) for name in args.beside]
     with _open(args) as (model, batch, progress):

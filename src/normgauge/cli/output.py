@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from normgauge.render.document import write_file
 from normgauge.render.markup import clean
 
 PATIENCE = 2.0  # seconds before a progress bar is drawn
+SILENCE = 5.0  # seconds of one stage before a line is written where no bar can be
 Report = Callable[[str, float], None]
 
 
@@ -109,9 +111,41 @@ def write_answer(target: str | None, data: Callable[[], Any], show: Callable[[Te
 
 
 @contextlib.contextmanager
+def progress_lines(silence: float = SILENCE) -> Iterator[Report]:
+    """A callback ``(stage, fraction)`` that writes a line on standard error for a stage that takes its time."""
+    waiting: list[threading.Timer] = []
+    begun = time.monotonic()
+
+    def tell(stage: str) -> None:
+        complain(f"{stage}: still at work after {time.monotonic() - begun:.0f} s")
+
+    def report(stage: str, fraction: float) -> None:
+        if waiting and waiting[-1].args == (stage,):
+            return
+        stop()
+        waiting.append(threading.Timer(silence, tell, (stage,)))
+        waiting[-1].daemon = True
+        waiting[-1].start()
+
+    def stop() -> None:
+        while waiting:
+            waiting.pop().cancel()
+
+    try:
+        yield report
+    finally:
+        stop()
+
+
+def is_watched() -> bool:
+    """Whether a bar can be drawn on standard error, and someone sees it."""
+    return sys.stderr.isatty() and find_spec("rich") is not None
+
+
+@contextlib.contextmanager
 def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Report | None]:
     """A callback ``(stage, fraction)`` for a bar on standard error, after two seconds; None where nobody watches."""
-    if not sys.stderr.isatty() or find_spec("rich") is None:
+    if not is_watched():
         yield None
         return
     from rich.console import Console

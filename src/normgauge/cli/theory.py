@@ -20,7 +20,9 @@ Of each comparison:
   measured    what was found
   difference  of measured from predicted (from published where that is refuted), as a share of the larger of the two
 
-Entries that are wrong by the same mistake are one independent error. Our own results are counted apart.
+Of a claim in full: `reading` is the claim in our words, `counted as` the mistake it shares with other claims (those
+that are wrong by the same one are one independent error), `our rules for it` those of the instrument that rest on it.
+Our own results are counted apart.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ examples:
   normgauge theory --claim T.L1             one in full: words, counterexample, every comparison
   normgauge theory --claim A.P4             all whose id begins so; up to eight in full, more as a table
   normgauge theory --claim T --claim S.1    several
-  normgauge theory --claim "Lemma 1"        all whose place names it
+  normgauge theory --claim "Lemma 1"        all whose place names it; "§4.2" likewise
+  normgauge theory --list LayerNorm         all that have the word, where no id or place does; or a source, 2511.00958
   normgauge theory --list --verdict wrong   those that are wrong, in a line each
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
   normgauge theory --list                   what there is; checks nothing
@@ -74,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="only this claim, those whose id begins so, or whose place names it",
+        help="only this claim, those whose id begins so, whose place or source it names, or which have these words",
     )
     parser.add_argument(
         "--verdict",
@@ -115,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.json, args.html, args.markdown)
     from normgauge.theory import ABOUT, check_claims, find_claims
 
+    args.about = ABOUT
     args.claim = [*args.claims, *args.claim]
     claims = [one for one in find_claims(args.claim) if not args.verdict or one.entry.verdict in args.verdict]
     if not claims:
@@ -157,5 +161,7 @@ def _list(args: argparse.Namespace, ledger: Ledger) -> int:
     if args.list and "-" not in (args.json, args.markdown):
         with standard_output() as stream:
             groups = by_source(ledger.outcomes).items()
-            draw_blocks([claims_index(source_heading(name, len(group)), group) for name, group in groups], stream)
+            draw_blocks(
+                [claims_index(source_heading(name, len(group), args.about), group) for name, group in groups], stream
+            )
     return 0

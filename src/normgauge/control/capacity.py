@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from normgauge.control.channel_scales import LiveNormalizer
+from normgauge.control.gathered_slopes import GatheredWeights
 from normgauge.control.plan import MapTerm, Plan, RowTerm, ScaleTerm, SpreadTerm, joined_tensors
-from normgauge.control.warm_norms import SAME, channel_counts, channel_squares, grouped_maps
+from normgauge.control.warm_norms import SAME, channel_counts, grouped_maps
 
 
 class Capacity:
@@ -30,8 +31,17 @@ class Capacity:
         place = plan.maps[0].weight()
         self.matrix, self.consts = (t.to(place.device, _working(place)) for t in plan.incidence())
         self.groups_of = {id(t): (g, k) for g, group in enumerate(self.groups) for k, t in enumerate(group.terms)}
+        self._others = [term for term in plan.terms if isinstance(term, SpreadTerm | ScaleTerm)]
+        self._order = self._places().to(place.device)
+        self._ones: dict[tuple[int, torch.dtype], Tensor] = {}
         with torch.no_grad():
             self._calibrate(self.term_logs())
+
+    def _places(self) -> Tensor:
+        """Where each term's log stands: those of maps first, a group after the other, then what stands alone."""
+        made = [term for group in self.groups for term in group.terms] + self._others
+        where = {id(term): place for place, term in enumerate(made)}
+        return torch.tensor([where[id(t.map if isinstance(t, RowTerm) else t)] for t in self.plan.terms])
 
     def _calibrate(self, logs: Tensor) -> None:
         """Let chains through attention begin with the gains that were measured: row terms count from here."""
@@ -46,17 +56,10 @@ class Capacity:
     def term_logs(self, turns: int = 1) -> Tensor:
         """Return the log of every term."""
         logs = self._map_logs(turns)
-        rows: list[Tensor] = []
-        for term in self.plan.terms:
-            if isinstance(term, MapTerm):
-                rows.append(logs[id(term)])
-            elif isinstance(term, RowTerm):
-                rows.append(logs[id(term.map)])
-            elif isinstance(term, SpreadTerm):
-                rows.append(term.norm.log_spread())
-            else:
-                rows.append(_scale(term.norm).amax().log())
-        return torch.stack([row.to(self.matrix) for row in rows])
+        for term in self._others:
+            spread = isinstance(term, SpreadTerm)
+            logs.append((term.norm.log_spread() if spread else _scale(term.norm).amax().log()).reshape(1))
+        return torch.cat([log.to(self.matrix) for log in logs]).index_select(0, self._order)
 
     def layer_logs(self, logs: Tensor) -> dict[str, Tensor]:
         """Return the log gain of every map with the spread it feeds, and of what stands alone, by name."""
@@ -71,47 +74,48 @@ class Capacity:
                 found[name] = found[name] + log if name in found else log
         return found
 
-    def _map_logs(self, turns: int) -> dict[int, Tensor]:
+    def _map_logs(self, turns: int) -> list[Tensor]:
+        """The logs of the maps' norms, group by group."""
         weights = [group.weights() for group in self.groups]
-        scales = self._scales(weights)
-        logs: dict[int, Tensor] = {}
-        for index, (group, weight) in enumerate(zip(self.groups, weights, strict=True)):
-            outs, ins = (torch.stack(side) for side in zip(*scales[index], strict=True))
-            found = group.norms(weight, turns, (outs, ins)).clamp_min(torch.finfo(weight.dtype).tiny).log()
-            logs |= {id(term): log for term, log in zip(group.terms, found.unbind(), strict=True)}
+        logs: list[Tensor] = []
+        for group, weight, own in zip(self.groups, weights, self._scales(weights), strict=True):
+            outs, ins = (side[0][None] if len(side) == 1 else torch.stack(side) for side in zip(*own, strict=True))
+            logs.append(group.norms(weight, turns, (outs, ins)).log())
         return logs
 
-    def _scales(self, weights: list[Tensor]) -> list[list[tuple[Tensor, Tensor]]]:
+    def _scales(self, weights: list[GatheredWeights]) -> list[list[tuple[Tensor, Tensor]]]:
         """D_out and D_in of each map of each group: normalizers' scales, then the balance of pairs."""
         scales: list[list[tuple[Tensor, Tensor]]] = []
         known: dict[int, Tensor] = {}
         for group, weight in zip(self.groups, weights, strict=True):
-            sizes = channel_counts(weight, group.spec, len(group.terms))
-            ones = [weight.new_ones(size) for size in sizes]
+            sizes = channel_counts(weight.fixed, group.spec, len(group.terms))
+            ones = [self._one(size, weight.fixed) for size in sizes]
             scales.append([_own_scales(term, ones, known) for term in group.terms])
         if self.balanced:
             self._balance(weights, scales)
         return scales
 
-    def _balance(self, weights: list[Tensor], scales: list[list[tuple[Tensor, Tensor]]]) -> None:
+    def _one(self, size: int, like: Tensor) -> Tensor:
+        if (size, like.dtype) not in self._ones:
+            self._ones[size, like.dtype] = like.new_ones(size)
+        return self._ones[size, like.dtype]
+
+    def _balance(self, weights: list[GatheredWeights], scales: list[list[tuple[Tensor, Tensor]]]) -> None:
         """Scale hidden channels by d = (b/f)^½, f their size in the chain before, b their weight in the one behind."""
         if not any(term.next is not None for term in self.plan.maps):
             return
         squares: dict[int, Pairs] = {}
         paired = {id(end) for term in self.plan.maps if term.next is not None for end in (term, term.next)}
         for group, weight, own in zip(self.groups, weights, scales, strict=True):
-            if not paired & {id(term) for term in group.terms}:
-                continue
-            found = channel_squares(weight)
-            each = (found.squeeze(0),) if len(found) == 1 else found.unbind()  # whose gradient would be a copy
-            for term, square, (out, inner) in zip(group.terms, each, own, strict=True):
-                squares[id(term)] = Pairs(square, out.square(), inner.square())
+            for index, (term, (out, inner)) in enumerate(zip(group.terms, own, strict=True)):
+                if id(term) in paired:
+                    squares[id(term)] = Pairs(weight, index, out * out, inner * inner)
         sizes, shares = self._sizes(squares), self._shares(squares)
         for term in self.plan.maps:
             if term.next is None:
                 continue
             (g, k), (h, m) = self.groups_of[id(term)], self.groups_of[id(term.next)]
-            factor = (shares[id(term.next)] / sizes[id(term)]).sqrt().sqrt()
+            factor = (shares[id(term.next)] / sizes[id(term)]).pow(0.25)
             scales[g][k] = scales[g][k][0] * factor, scales[g][k][1]
             scales[h][m] = scales[h][m][0], scales[h][m][1] / factor
 
@@ -137,19 +141,20 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The squared entries of D_out W D_in, summed over a kernel: W² and the squared scales."""
+    """The squared entries of D_out W D_in, summed over a kernel: one map of a group, and the squared scales."""
 
-    square: Tensor
+    weights: GatheredWeights
+    index: int
     out: Tensor
     inner: Tensor
 
     def rows(self, given: Tensor | None) -> Tensor:
         """Σ_c (D_out W D_in)_rc² · given_c."""
-        return self.out * (self.square @ (self.inner if given is None else self.inner * given))
+        return self.out * self.weights.rows(self.index, self.inner if given is None else self.inner * given)
 
     def columns(self, given: Tensor | None) -> Tensor:
         """Σ_r given_r · (D_out W D_in)_rc²."""
-        return self.inner * ((self.out if given is None else self.out * given) @ self.square)
+        return self.inner * self.weights.columns(self.index, self.out if given is None else self.out * given)
 
 
 def _own_scales(term: MapTerm, ones: list[Tensor], known: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
@@ -176,7 +181,7 @@ def _scale(norm: LiveNormalizer) -> Tensor:
 def _even(squares: Tensor) -> Tensor:
     """The same up to a factor, which cancels: the largest is 1, and none is 0."""
     top = squares.detach().amax().clamp_min(float(torch.finfo(squares.dtype).tiny))
-    return (squares / top).clamp_min(SAME)
+    return squares / top + SAME
 
 
 def _working(place: Tensor) -> torch.dtype:

@@ -22,15 +22,11 @@ class Variance(torch.autograd.Function):
     """The variance along axes, about the mean or about 0: what `Tensor.var` gives, in a third of its time on a CPU."""
 
     @staticmethod
-    def forward(x: Tensor, axes: tuple[int, ...], centred: bool) -> Tensor:
-        """Of every group of entries."""
+    def forward(ctx: Any, x: Tensor, axes: tuple[int, ...], centred: bool) -> Tensor:
+        """Of every group of entries; the values are kept, since their distances from the mean are cheap."""
+        ctx.save_for_backward(x)
+        ctx.how = axes, centred
         return _apart(x, axes, centred).square().mean(axes)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the values; their distances from the mean are cheap."""
-        ctx.save_for_backward(inputs[0])
-        ctx.how = inputs[1:]
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
@@ -40,6 +36,25 @@ class Variance(torch.autograd.Function):
         for axis in axes:
             slope = slope.unsqueeze(axis)
         return apart * (slope * (2 * slope.numel() / apart.numel())), None, None
+
+
+class StoredScale(torch.autograd.Function):
+    """|γ|/√(running variance + ε), whose slope in the log spread that was seen is that of its own: −1 of itself."""
+
+    @staticmethod
+    def forward(ctx: Any, gamma: Tensor | None, seen: Tensor | None, variance: Tensor, eps: float) -> Tensor:
+        """A channel."""
+        inverse = (variance + eps).rsqrt()
+        found = inverse if gamma is None else gamma.abs() * inverse
+        ctx.save_for_backward(gamma, inverse, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        """In the gains and in the log spread."""
+        gamma, inverse, found = ctx.saved_tensors
+        asked, seen = ctx.needs_input_grad[:2]
+        return slope * inverse * gamma.sgn() if asked else None, -slope * found if seen else None, None, None
 
 
 def _apart(x: Tensor, axes: tuple[int, ...], centred: bool) -> Tensor:
@@ -93,14 +108,14 @@ class LiveNormalizer:
 
     def look(self, x: Tensor) -> None:
         """Keep the spread of what is about to be normalized, with its gradient."""
-        form = self.form
         if self.stored:
             if self.module.training and torch.is_grad_enabled():
                 x = x[: -(-ENOUGH // math.prod(x.shape[2:]))]
                 x = x if x.dtype == torch.float64 else x.float()
                 variance = Variance.apply(x, (0, *range(2, x.ndim)), True)
-                self.seen = (variance + form.eps).log() / 2
+                self.seen = (variance + self.module.eps).log() / 2
             return
+        form = self.form
         x = x if x.dtype == torch.float64 else x.float()
         self.seen = -form.below(Variance.apply(form.grouped(x), (2,), form.centred)).log().mean()
 
@@ -113,12 +128,10 @@ class LiveNormalizer:
         gamma = self.gamma
         if not self.stored:
             return None if gamma is None else gamma.abs().flatten()
-        variance = self.module.running_var
-        assert isinstance(variance, Tensor)
-        inverse = (variance + self.form.eps).rsqrt()
-        if self.seen is not None and self.seen.requires_grad:
-            inverse = inverse * (self.seen.detach() - self.seen).exp()
-        return inverse if gamma is None else gamma.abs() * inverse
+        variance, eps = self.module.running_var, self.module.eps
+        assert isinstance(variance, Tensor) and isinstance(eps, float)
+        seen = self.seen if self.seen is not None and self.seen.requires_grad else None
+        return StoredScale.apply(gamma, seen, variance, eps)
 
     def log_spread(self) -> Tensor:
         """Return the mean of −log √(σ² + ε) that the last forward pass saw."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from normgauge.control.channel_scales import LiveNormalizer
 from normgauge.control.folded_norms import FoldedNorms
+from normgauge.control.gathered_slopes import GatheredWeights
 from normgauge.control.plan import MapTerm
 from normgauge.control.warm_norms import MapGroup
 from normgauge.core.rounding import TINY
@@ -73,7 +74,7 @@ def _followed(group: MapGroup, whole: Tensor, level: Tensor) -> Tensor:
     for _ in range(ROUNDS):
         with torch.enable_grad():
             leaf = whole.detach().requires_grad_()
-            sizes = group.norms(leaf, TURNS)
+            sizes = group.norms(GatheredWeights(leaf.unbind()), TURNS)
             (way,) = torch.autograd.grad(sizes.sum(), leaf)
         over = (sizes.detach() - level).clamp_min(0.0) / way.flatten(1).square().sum(1).clamp_min(TINY)
         whole = whole - way * over.reshape(-1, *[1] * (way.ndim - 1))

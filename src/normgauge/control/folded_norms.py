@@ -45,7 +45,7 @@ class FoldedNorms:
 
     def whole(self, group: MapGroup) -> tuple[Tensor, Tensor]:
         """Return D_out W D_in of a group's maps, (maps, …), and D_out 1 D_in, in float64."""
-        weights = group.weights().detach().double()
+        weights = group.weights().fixed.double()
         weights = weights - weights.mean(1, keepdim=True) if group.centred else weights
         outs, ins = (torch.stack(side) for side in zip(*map(self.scales, group.terms), strict=True))
         factors = scaled_weights(torch.ones_like(weights), outs, ins, group.spec, len(group.terms))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normgauge.control.gathered_slopes import GatheredWeights
 from normgauge.control.plan import MapTerm
 from normgauge.instrument.spectral.conv_operator import apply_adjoint, apply_conv
 
@@ -18,11 +19,14 @@ Scales = tuple[Tensor, Tensor]
 START = 60
 """Turns of the vectors before the first value; then they follow the weights, one turn a call."""
 
+STIR = 1e-12
+"""Of the first vectors that every turn adds: a map that was 0 once is found again when it is none."""
+
 STACKED = 2**15
 """Entries up to which weights are stacked on a CPU: for larger ones the copy costs more than the calls it saves."""
 
-SAME = 1e-12
-"""Of the largest square: what a channel that is switched off counts for when two maps are balanced."""
+SAME = 1e-20
+"""Of the largest square: what a channel counts for at least when two maps are balanced, also when switched off."""
 
 
 class MapGroup:
@@ -40,29 +44,36 @@ class MapGroup:
         self.terms = list(terms)
         spec: Any = terms[0].spec
         self.spec = None if spec is None else replace(spec, groups=spec.groups * len(terms))
-        self._v: Tensor | None = None
+        self._warm: tuple[Tensor, Tensor] | None = None
 
-    def weights(self) -> Tensor:
+    def weights(self) -> GatheredWeights:
         """Return the weights, one on top of the other: (maps, …), in float32 or better."""
         found = [term.weight() for term in self.terms]
-        stacked = found[0][None] if len(found) == 1 else torch.stack(found)
-        return stacked if stacked.dtype == torch.float64 else stacked.float()
+        return GatheredWeights([weight if weight.dtype == torch.float64 else weight.float() for weight in found])
 
     @property
     def centred(self) -> bool:
         """Whether only centring normalizers read these maps."""
         return self.terms[0].centred
 
-    def norms(self, weights: Tensor, turns: int, scales: Scales | None = None) -> Tensor:
+    def norms(self, weights: GatheredWeights, turns: int, scales: Scales | None = None) -> Tensor:
         """Return ‖D_out W D_in‖ of each map, after so many turns of the vectors; ``scales`` are (maps, channels)."""
         with torch.no_grad():
-            fixed = weights.detach()
-            still = None if scales is None else (scales[0].detach(), scales[1].detach())
-            v = self._v if self._v is not None else self._start(fixed)
-            for _ in range(turns if self._v is not None else START):
-                v = _unit(self._adjoint(fixed, _unit(self._apply(fixed, v, still)), still))
-            self._v = v if self._v is None else self._v.copy_(v)  # in place: a captured graph goes on from it
-        return torch.linalg.vector_norm(self._apply(weights, v, scales).flatten(1), dim=1)
+            if self._warm is None:
+                first = self._start(weights.fixed)
+                self._warm = first, _unit(self._apply(weights, first, scales))
+                turns = START
+            first, u = self._warm
+            v = self._turned(weights, u, scales, first)
+            for _ in range(turns - 1):
+                v = self._turned(weights, _unit(self._apply(weights, v, scales)), scales, first)
+        made = self._apply(weights, v, scales)
+        sizes = _sizes(made)
+        u.copy_(made.detach() / _beside(sizes.detach(), made))  # in place: a captured graph goes on from it
+        return sizes
+
+    def _turned(self, weights: GatheredWeights, u: Tensor, scales: Scales | None, first: Tensor) -> Tensor:
+        return _unit(self._adjoint(weights.fixed, u, scales).add_(first, alpha=STIR))
 
     def _start(self, weights: Tensor) -> Tensor:
         """A fixed random vector for each map; the global generator is not asked."""
@@ -74,12 +85,12 @@ class MapGroup:
             shape = (channels // count, *size)
         return _unit(torch.randn(count, *shape, generator=draw, dtype=torch.float64).to(weights))
 
-    def _apply(self, weights: Tensor, v: Tensor, scales: Scales | None) -> Tensor:
+    def _apply(self, weights: GatheredWeights, v: Tensor, scales: Scales | None) -> Tensor:
         v = v if scales is None else _along(scales[1], v)
         if self.spec is None:
-            out = (weights @ v[..., None])[..., 0]
+            out = weights.times(v)
         else:
-            made = apply_conv(weights.flatten(0, 1), v.flatten(0, 1)[None], self.spec)
+            made = apply_conv(weights.whole.flatten(0, 1), v.flatten(0, 1)[None], self.spec)
             out = made[0].unflatten(0, (len(self.terms), -1))
         out = out - out.mean(1, keepdim=True) if self.centred else out
         return out if scales is None else _along(scales[0], out)
@@ -97,12 +108,21 @@ class MapGroup:
 
 def _along(scale: Tensor, values: Tensor) -> Tensor:
     """Channels times their scales, (maps, channels) on (maps, channels, …)."""
-    return values * scale.reshape(*scale.shape, *[1] * (values.ndim - 2))
+    return values * _beside(scale, values)
+
+
+def _beside(few: Tensor, values: Tensor) -> Tensor:
+    """The same with axes of length 1 for what the values have more."""
+    return few if few.ndim == values.ndim else few.reshape(*few.shape, *[1] * (values.ndim - few.ndim))
+
+
+def _sizes(vectors: Tensor) -> Tensor:
+    """Their lengths, never 0; adding so little changes no other one."""
+    return torch.linalg.vector_norm(vectors.flatten(1), dim=1) + torch.finfo(vectors.dtype).tiny
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    sizes = torch.linalg.vector_norm(vectors.flatten(1), dim=1).clamp_min(torch.finfo(vectors.dtype).tiny)
-    return vectors / sizes.reshape(-1, *[1] * (vectors.ndim - 1))
+    return vectors / _beside(_sizes(vectors), vectors)
 
 
 def grouped_maps(terms: Sequence[MapTerm]) -> list[MapGroup]:
@@ -114,12 +134,6 @@ def grouped_maps(terms: Sequence[MapTerm]) -> list[MapGroup]:
         key = (weight.shape, term.spec, term.centred, weight.dtype, weight.device, alone)
         groups.setdefault(key, []).append(term)
     return [MapGroup(members) for members in groups.values()]
-
-
-def channel_squares(weights: Tensor) -> Tensor:
-    """Return the squared weights between channels, summed over a kernel: (maps, out, in)."""
-    squares = weights.square()
-    return squares if squares.ndim == 3 else squares.flatten(3).sum(3)
 
 
 def scaled_weights(weights: Tensor, out: Tensor, inner: Tensor, spec: Any, count: int) -> Tensor:

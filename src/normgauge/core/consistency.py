@@ -242,8 +242,9 @@ def evidence_fits(reading: Row) -> Iterator[str]:
         yield f"log10_refuted: {reading['log10_refuted']!r} cannot stand beside the evidence {word!r}"
     if reading["path_dependent"] and reading["scope"] == "global" and word not in VOID:
         yield f"path_dependent: over all inputs not every one takes the path traced, so the bound is not {word}"
-    if not re.fullmatch(r"(sha256:[0-9a-f]{64})?", reading["weights_digest"]):
-        yield f"weights_digest: expected sha256: and 64 digits, or nothing, got {reading['weights_digest']!r:.40}"
+    for key in ("weights_digest", "batch_digest"):
+        if not re.fullmatch(r"(sha256:[0-9a-f]{64})?", reading.get(key, "")):
+            yield f"{key}: expected sha256: and 64 digits, or nothing, got {reading[key]!r:.40}"
     strange = {layer["rule"] for layer in reading["layers"]} - {"none", *reading["rules"]}
     if strange:
         yield f"rules: {sorted(strange)} are used by layers and not listed"

@@ -65,7 +65,12 @@ class Sample(TypedDict, total=False):
     """What is known at one sample; its logarithms are decimal in memory too."""
 
     index: Annotated[int, Told("its place in the batch")]
-    log10_lower: Annotated[Log10, Told("the largest slope found there", varies=True)]
+    log10_lower: Annotated[
+        Log10,
+        Told(
+            "the largest slope found: at it, in its ball, or for `global` by the search that began at it", varies=True
+        ),
+    ]
     log10_upper: Annotated[Log10 | None, Told("the bound, where it is per sample; `null` for `global`", minimised=True)]
     log10_refuted: Annotated[Log10 | None, Told("in a refuted reading what `log10_upper` was", absent=None)]
     picture: Annotated[
@@ -172,7 +177,8 @@ class LayerRecord(Stored):
     log_reached: Annotated[
         Log | None,
         Told(
-            "how much the steepest direction found at a sample had grown by this step's output; observed, and `null` "
+            "how much a direction had grown by this step's output: the steepest one found at the samples, in a ball "
+            "or `global` the one at the sample where the search for slopes began; observed, and `null` "
             "where no direction could be followed or its change may be rounding",
             absent=None,
             varies=True,
@@ -199,8 +205,8 @@ class LayerRecord(Stored):
     log_slack: Annotated[
         Log | None,
         Told(
-            "what the gain allows over what the step did along the steepest direction found; the largest owns the gap. "
-            "`null` where no direction could be followed",
+            "what the gain allows over what the step did along the direction of `log10_reached`; the largest owns the "
+            "gap. `null` where no direction could be followed",
             varies=True,
         ),
     ] = None
@@ -441,6 +447,17 @@ class Reading(Stored):
             "none to read",
             key="weights_digest",
             since=2,
+            absent="",
+            varies=True,
+        ),
+    ] = ""
+    batch: Annotated[
+        str,
+        Told(
+            "`sha256:` and the SHA-256 of the measured input, as `weights_digest` has it of a tensor named `batch`, in "
+            "float64 where it is not whole numbers: readings with the same one were made on the same samples. Empty "
+            "where it has no bytes to read, and in readings of older versions",
+            key="batch_digest",
             absent="",
             varies=True,
         ),

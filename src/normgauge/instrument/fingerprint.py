@@ -23,6 +23,11 @@ def weights_digest(model: nn.Module) -> str:
     return _digest(named_tensors_of(model))
 
 
+def batch_digest(batch: Tensor) -> str:
+    """The same over one tensor, whose precision is that of its place and no matter: real numbers as float64."""
+    return _digest([("batch", batch.double() if batch.is_floating_point() else batch)])
+
+
 def named_tensors_of(model: nn.Module) -> list[tuple[str, Tensor]]:
     """Return every parameter and buffer of a model, in the order of their names."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]

@@ -15,7 +15,7 @@ from normgauge.core.interrupted import Interrupted
 from normgauge.core.reading import Reading
 from normgauge.core.refute import judged_reading
 from normgauge.instrument.assembly import find_missing
-from normgauge.instrument.fingerprint import digest_beside
+from normgauge.instrument.fingerprint import batch_digest, digest_beside
 from normgauge.instrument.known import Known
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, Progress, Session, opened
@@ -102,8 +102,9 @@ def measured(model: nn.Module, batch: Any, scopes: Sequence[str | Scope], option
     with digest_beside(unwrap(model)) as weights_digest:
         with opened(model, batch, options) as session:  # traced, and the trace checked
             found = nested_lowers(read_scopes(session, wanted))
+            samples = batch_digest(session.call.measured)
         weights = weights_digest()
-    return [dataclasses.replace(reading, weights=weights) for reading in found]
+    return [dataclasses.replace(reading, weights=weights, batch=samples) for reading in found]
 
 
 def read_scopes(session: Session, scopes: Sequence[Scope]) -> list[Reading]:

@@ -160,7 +160,12 @@ class Session:
         return samples_of(self.trace)
 
     def composed(self, scope: Scope) -> Composition:
-        """Return the composition in a scope, with one entry a sample where samples do not interact."""
+        """Return the composition in a scope, made once, with one entry a sample where samples do not interact."""
+        # a session of a shorter trace shares this cache; the trace is kept, so that no other one has its identity
+        key = ("composed", scope, self.together, id(self.trace))
+        return self.once(key, lambda: (self.trace, self._composed(scope)))[1]
+
+    def _composed(self, scope: Scope) -> Composition:
         alone = scope.kind == "global" or self.together or self.samples == 1
         counts = [1] if alone else [self.samples, 1]
         while True:

@@ -29,13 +29,16 @@ FEW = 12  # samples that are asked whether they stand apart
 LARGEST = 700.0  # log of what a float may hold
 
 
-def largest_slope(session: Session, parts: Composition) -> Found:
-    """Return the largest slope found in the scope; without a search, from the Jacobians at the samples."""
+def largest_slope(session: Session, parts: Composition, steepest: Tensor | None = None) -> Found:
+    """Return the largest slope found in the scope; without a search, from the Jacobians at the samples.
+
+    ``steepest`` are directions to begin with, where they are known.
+    """
     radius = parts.ctx.scope.radius if session.options.search else 0.0
-    return session.once(("found", radius), lambda: search_around(session, radius, parts))
+    return session.once(("found", radius), lambda: search_around(session, radius, parts, steepest))
 
 
-def search_around(session: Session, radius: float, parts: Composition) -> Found:
+def search_around(session: Session, radius: float, parts: Composition, steepest: Tensor | None = None) -> Found:
     """Run `search`, knowing which samples interact and where they lie in the output."""
     trace, options = session.trace, session.options
     source, function = trace.measured, session.function()
@@ -59,6 +62,8 @@ def search_around(session: Session, radius: float, parts: Composition) -> Found:
             warnings.simplefilter("ignore")
             brief = options.effort == "quick"
             given: dict[str, Any] = {"progress": options.progress, "quick": quick, "alone": alone, "brief": brief}
+            if look is search:
+                given["first"] = steepest
             if radius > 0:
                 given["marks"] = session.once("collapsed inputs", lambda: collapsed_inputs(parts))
             return look(function, source, samples, radius, output_axis=axis, **given)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from normgauge.instrument.trace.again import moved_trace, run_step
 from normgauge.instrument.trace.precision import imitate_precision
 from normgauge.instrument.trace.step import Step, Trace, Value
 
+T = TypeVar("T")
+FEW = 4  # samples that run again faster than one of them is traced anew
 ROUNDS, SETTLED = 12, 1e-3
 SHAKES = 2
 EPS, BLURRED = torch.finfo(torch.float64).eps, 1e-5
@@ -45,26 +48,32 @@ def follow_steepest(session: Session, best: Balanced, found: Found) -> SteepestW
         return SteepestWalk()
     worst = int(found.log_lower.argmax())
     known = found.steepest[1] if found.steepest is not None and found.steepest[0] == worst else None
-    if session.trace.embeddings or (session.samples > 1 and not sample_alone(session)):
-        traces = session.once(("walk", worst), lambda: batch_walk(session, worst, known))
-    else:
-        traces = session.once(("walk", worst), lambda: steepest_walk(session, worst, known))
+    alone = not session.trace.embeddings and (session.samples == 1 or sample_alone(session))
+    ways = ([batch_walk] if session.samples <= FEW or not alone else []) + [steepest_walk] * alone
+    traces = session.once(("walk", worst), lambda: first_found(way(session, worst, known) for way in ways))
     if traces is None:
         return SteepestWalk()
     here, there = traces
     return SteepestWalk(slacks(best, session.trace, here, there), reached(here, there))
 
 
+def first_found(found: Iterable[T | None]) -> T | None:
+    """The first that is not None."""
+    return next((one for one in found if one is not None), None)
+
+
 def batch_walk(session: Session, sample: int, known: Tensor | None) -> tuple[Trace, Trace] | None:
     """The recorded batch, and its steps run again with one sample moved in its steepest direction; None without one.
 
-    For samples that cannot be traced alone: embedded tokens, or a program made for one size of batch.
+    For few samples, which to trace anew takes longer, and for those that cannot be traced alone: embedded tokens, or a
+    program made for one size of batch.
     """
     trace = session.trace
     x = trace.measured.detach()
-    axis = session.composed(Scope.parse("point")).flows[trace.sources[0].index].axis
     if known is None or not session.exact or known.numel() * session.samples != x.numel() or not bool(known.any()):
         return None
+    alone = session.samples == 1 or (not trace.embeddings and sample_alone(session))  # along the first axis
+    axis = 0 if alone else session.composed(Scope.parse("point")).flows[trace.sources[0].index].axis
     share = x.shape[axis] // session.samples
     place = x.narrow(axis, sample * share, share)
     moved = x.clone()
@@ -179,7 +188,8 @@ def _shaken(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """A tensor with each entry moved by a few units in its last place; anything but float64 as it is."""
     if tensor.dtype != torch.float64:
         return tensor
-    return tensor * (1 + 8 * EPS * torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor))
+    noise = torch.empty(tensor.shape, dtype=torch.float32).uniform_(-2, 2, generator=generator)
+    return torch.addcmul(tensor, tensor, noise.to(tensor), value=8 * EPS)
 
 
 def slacks(bound: Balanced, measured: Trace, here: Trace, there: Trace) -> dict[int, float]:

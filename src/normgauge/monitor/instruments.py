@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from normgauge.monitor.current import CurrentWeights, Layout, Weights
 from normgauge.monitor.facts import Passes
+from normgauge.monitor.launched import Launches, Work
 from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up, part_here
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import TRANSPOSED, frobenius_norms, is_pointwise
@@ -19,11 +21,11 @@ from normgauge.monitor.norms import SUM_ROOM, UNDERFLOW, Factors, Norms, Part
 from normgauge.monitor.optimizer import settings_of
 from normgauge.monitor.proofs import seed_of
 from normgauge.monitor.schedule import Level
-from normgauge.monitor.shards import agreed
+from normgauge.monitor.shards import Block, agreed
 from normgauge.monitor.sheet import Column, Row, Sheet, Totals, fetch_numbers, product_totals
 from normgauge.monitor.transformer import Surroundings, Transformers
 from normgauge.monitor.updates import SpectralSteps
-from normgauge.monitor.vectors import Normalizers, Vectors, groups_of
+from normgauge.monitor.vectors import Heard, Normalizers, Staged, Vectors, groups_of
 
 FAST = 1.02  # a norm over that at the reading before: what rises more may be found late
 
@@ -84,6 +86,8 @@ class Instruments:
         self._optimizers = optimizers
         self._listener = Listener(model, on_error)
         self._proved: dict[int, int] = {}
+        self._launches = Launches()
+        self._scales: dict[bool, dict[int, Tensor]] = {}  # of normalizers, where alert readings leave them and others
         self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
         self.add(layers)
         # Another training has other weights: its starts have nothing to do with these.
@@ -148,8 +152,16 @@ class Instruments:
                 vectors.reduce = self._added(vectors.rows)
         if level is Level.LIGHT:
             return
-        self._vectors.keep([weight for _, weight in layout.small])
+        small = [weight for _, weight in layout.small]
+        self._vectors.keep(small)
         self._samples.keep(layout.samples)
+
+        def work(sheet: Sheet, held: bool) -> None:
+            self._vectors.copy(small)
+            self._samples.copy(layout.samples)
+
+        state = [*layout.weights.values(), *self._vectors.state, *self._samples.state]
+        self._launch("kept", None, work, Sheet(), state)
 
     @torch.no_grad()
     def read(self, turns: int = 1) -> Sheet:
@@ -159,30 +171,100 @@ class Instruments:
         self._pair()
         self._read_network(sheet)
         layout = self._laid_out()
-        scales = self._normalizers.read(self._norms, self._listener, layout.weights, sheet)
-        block = next((layer.block for layer in self.layers if layer.block is not None), None)
-        if block is not None and scales:
-            scales = dict(zip(scales, agreed(list(scales.values()), block), strict=True))
+        heard = self._normalizers.hear(self._norms, self._listener, layout.weights, sheet)
         if self._level is Level.LIGHT:
+            self._scales_of(heard, sheet)
             self._read_sizes(layout.weights, sheet)
             self._listener.forget()
             return sheet
-        self._slopes(self._vectors, layout.small, [weight for _, weight in layout.small], sheet)
-        self._slopes(self._samples, layout.large, layout.samples, sheet)
+        small = self._staged(self._vectors, layout.small, [weight for _, weight in layout.small], sheet)
+        large = self._staged(self._samples, layout.large, layout.samples, sheet)
         self._read_biases(sheet)
-        if self._listener.rich and block is None:
-            self._read_transformers(layout.weights, sheet)
+        rich = self._listener.rich and self._block is None
+        if rich:
+            self._read_logits(sheet)
             self._read_entered(sheet)
-        if self._level is Level.ALERT:
-            self._put_sizes(layout.large, sheet)
-            self._listener.forget()
-            return sheet
-        if self._listener.rich and block is None:
-            self._read_steps(layout, sheet)
-        self.norms.read(layout.weights, lambda row: self._fold(self.layers[row], scales), turns, sheet)
-        self._put_sizes([(row, weight) for row, weight in layout.large if row not in self.norms], sheet)
+
+        alert = self._level is Level.ALERT
+
+        def told(sheet: Sheet, held: bool) -> None:
+            self._scales[alert] = self._scales_of(heard, sheet)
+            if small is not None:
+                self._vectors.put([weight for _, weight in layout.small], small, sheet)
+            if large is not None:
+                self._samples.put(layout.samples, large, sheet)
+            self._put_sizes([(row, weight) for row, weight in layout.large if alert or row not in self.norms], sheet)
+
+        kept = (self._vectors, self._samples, self._normalizers)
+        state = [*layout.weights.values(), *(tensor for part in kept for tensor in part.state)]
+        self._launch(("told", alert), (small, large), told, sheet, state)
+        if not alert:
+            self._read_weights(layout, turns, rich, sheet)
         self._listener.forget()
         return sheet
+
+    def _scales_of(self, heard: Heard, sheet: Sheet) -> dict[int, Tensor]:
+        """|γ|/σ of each normalizer, the same on all processes that share weights."""
+        scales = self._normalizers.read(heard, sheet)
+        if self._block is None or not scales:
+            return scales
+        return dict(zip(scales, agreed(list(scales.values()), self._block), strict=True))
+
+    @property
+    def _block(self) -> Block | None:
+        return next((layer.block for layer in self.layers if layer.block is not None), None)
+
+    def _read_weights(self, layout: Layout, turns: int, rich: bool, sheet: Sheet) -> None:
+        """Write down what weights tell, with the normalizers beside them, and the last step of samples of them."""
+        scales = self._scales[False]
+        forms, fold = self._normalizers.forms, lambda row: self._fold(self.layers[row], scales)
+        around = Surroundings(
+            self.layers, layout.weights.get, lambda row: self._fronts.get(self.layers[row].name), forms.__getitem__
+        )
+
+        def richly(sheet: Sheet, held: bool) -> None:
+            self._transformers.read(around, sheet, frugal=held)
+            self._read_steps(layout, sheet)
+
+        def turned(sheet: Sheet, held: bool) -> None:
+            self.norms.read(layout.weights, fold, 1, Sheet(), frugal=held)
+
+        def looked(sheet: Sheet, held: bool) -> None:
+            self.norms.read(layout.weights, fold, 0, sheet, frugal=held)
+
+        parts = (self._normalizers, self._steps, self.norms)
+        state = [*layout.weights.values(), *self._samples.steps, *(tensor for part in parts for tensor in part.state)]
+        settled = tuple(self._fronts.items()), len(self._attended)
+        if rich:
+            self._launch("rich", settled, richly, sheet, state)
+        state += scales.values()
+        pairs = tuple(layer.normalizer for layer in self.layers)
+        key = *settled, pairs, tuple(layout.sizes.values())
+        if not self._launches_all or not self._launches.ready("norms", key, self._with_owned(state)):
+            self.norms.read(layout.weights, fold, turns, sheet)
+            return
+        for name, work, to in (*[("turn", turned, Sheet())] * turns, ("norms", looked, sheet)):
+            if name == "norms" or self._launches.ready(name, key, self._with_owned(state), first=0):
+                self._launches.launch(name, work, to)
+            else:
+                work(to, False)
+
+    @property
+    def _launches_all(self) -> bool:
+        """Whether work on weights is launched at once: on a device of which one process has everything."""
+        whole = self._block is None and all(layer.held is None for layer in self.layers)
+        return self.device.type == "cuda" and whole and not self._launches.why
+
+    def _launch(self, name: Hashable, key: Hashable, work: Work, sheet: Sheet, state: Sequence[Tensor]) -> None:
+        """Do some work on weights, and on what is kept besides; in one launch where all of that is where it was."""
+        if self._launches_all:
+            self._launches.do(name, key, self._with_owned(state), work, sheet)
+        else:
+            work(sheet, False)
+
+    def _with_owned(self, state: Sequence[Tensor]) -> list[Tensor]:
+        """These tensors and all parameters."""
+        return [*state, *(p for layer in self.layers for p in layer.module._parameters.values() if p is not None)]
 
     def _put_sizes(self, weights: Weights, sheet: Sheet) -> None:
         if weights:
@@ -191,8 +273,14 @@ class Instruments:
     @torch.no_grad()
     def prove(self, part: Part, step: int, sheet: Sheet) -> None:
         """Begin to prove the norms of these layers from above, as they are at this reading."""
+        began = time.thread_time()
         weights = [self._weight(row) for row in part.rows]
-        sheet.proofs.append(self.norms.prove(part, weights, step, self._seed))
+        fresh = self._level >= Level.PLAIN
+        begun, chance = part.factored(weights, step, fresh=fresh), self.norms.chance(step)
+        if begun is None:
+            begun = part.prove(weights, step, chance, seed_of(self._seed, step, part.rows))
+        sheet.proofs.append(begun)
+        self.norms.book(part, begun, time.thread_time() - began)
 
     def listen_again(self) -> None:
         """Hear the modules of a compiled model; to be asked before ``unheard`` and ``read``."""
@@ -253,8 +341,9 @@ class Instruments:
         return product_totals(rows, maps, list(self._norms), lone, bare) | {"chance": self.chance}
 
     def close(self) -> None:
-        """Take the hooks off."""
+        """Take the hooks off, and let go of what a device holds."""
         self._listener.close()
+        self._launches, self._scales = Launches(), {}
 
     def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
@@ -329,10 +418,10 @@ class Instruments:
                 sheet.put_column(tensors, column, self._sizes(tensors))  # type: ignore[arg-type]
         self._read_biases(sheet)
 
-    def _slopes(self, vectors: Vectors, weights: Weights, samples: Sequence[Tensor], sheet: Sheet) -> None:
-        """Write down gradient, radial part and update of all these weights together."""
-        if vectors.rows != [row for row, _ in weights]:
-            return  # others came since the step before: they are in the next reading
+    def _staged(self, vectors: Vectors, weights: Weights, samples: Sequence[Tensor], sheet: Sheet) -> Staged | None:
+        """Take in the gradients of all these weights together, and write down their norms where samples are read."""
+        if not weights or vectors.rows != [row for row, _ in weights]:
+            return None  # others came since the step before: they are in the next reading
         gradients = [self.layers[row].gradient for row, _ in weights]
         sampled = gradients
         if vectors is self._samples:
@@ -341,7 +430,7 @@ class Instruments:
                 sheet.put_column(known, "gradient", self._sizes(known))
             pairs = zip(vectors.rows, gradients, strict=True)
             sampled = [None if slope is None else self._current.sample(row, slope) for row, slope in pairs]
-        vectors.read(samples, sampled, sheet)
+        return vectors.stage(samples, sampled)
 
     def _read_network(self, sheet: Sheet) -> None:
         """Write down the size of the network's input and whether it runs in float16."""
@@ -379,20 +468,13 @@ class Instruments:
         if sizes:
             sheet.put_column(sizes, "entered", torch.stack(list(sizes.values())))
 
-    def _read_transformers(self, weights: Mapping[int, Tensor], sheet: Sheet) -> None:
-        """Write down what belongs to attentions, embeddings and adapters."""
+    def _read_logits(self, sheet: Sheet) -> None:
+        """Take in the attentions that were heard, and write down their largest logits."""
         found = self._listener.attentions
         if found and set(found) != self._attended:
             self._attended = set(found)
             self._transformers.attend(found, self.layers)
-        if self._level is Level.ALERT:
-            self._transformers.read_logits(self._listener.logits, sheet)
-            return
-        forms = self._normalizers.forms
-        around = Surroundings(
-            self.layers, weights.get, lambda row: self._fronts.get(self.layers[row].name), forms.__getitem__
-        )
-        self._transformers.read(around, self._listener.logits, sheet)
+        self._transformers.read_logits(self._listener.logits, sheet)
 
     @property
     def left_out(self) -> str:

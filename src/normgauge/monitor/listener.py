@@ -107,6 +107,7 @@ class Listener:
         self.rich = True
         self._outputs: dict[int, nn.Module] = {}  # layers by the number of the node of what they made in this step
         self._channels: dict[nn.Module, bool] = {}  # which normalizers are batch normalizations
+        self._feeding: dict[nn.Module, int | None] = {}  # what was in front of each normalizer at its last rich pass
         self._ordinary: set[nn.Module] = set()  # layers without an attention in front of them
         self._on_error = on_error
         self._model = model
@@ -138,6 +139,7 @@ class Listener:
     def attach(self, layers: Sequence[WatchedLayer]) -> None:
         """Listen to the modules of these layers."""
         self._ordinary.clear()
+        self._feeding.clear()
         for layer in layers:
             parts = self._parts.setdefault(layer.module, [])
             self._parts.setdefault(self._model, [])
@@ -257,10 +259,12 @@ class Listener:
                     self.fed_by[module] = norm
 
     def _attended(self, module: nn.Module, given: Tensor, output: Any) -> None:
-        """Look for an attention in front of a layer, at its first pass, and at its logits at every pass."""
+        """Look for an attention in front of a layer, at its first pass, and at its logits at every rich pass."""
+        if not self.rich:
+            return
         if isinstance(output, Tensor) and output.grad_fn is not None:
             self._outputs[output.grad_fn._sequence_nr()] = module
-        if module in self._ordinary or not self.rich:
+        if module in self._ordinary:
             return
         whole = module if isinstance(module, nn.MultiheadAttention) else None
         found = attention_behind(given.grad_fn if whole is None else _input_behind(output[0].grad_fn))
@@ -292,8 +296,10 @@ class Listener:
                 spread.inverse.append(inverse_sigma(module, given, output))
         if channels and not module.training:
             self.frozen[module] = given.float().var((0, *range(2, given.ndim)), correction=0).mean()
+        if self.rich or module not in self._feeding:  # what feeds a layer seldom changes
+            self._feeding[module] = weight_before(given)
         if spread.feeding is None:
-            spread.feeding = weight_before(given)
+            spread.feeding = self._feeding[module]
 
 
 def _size(tensor: Tensor) -> Tensor:

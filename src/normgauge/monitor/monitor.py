@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -16,7 +16,7 @@ from normgauge.core.answers import answered
 from normgauge.core.errors import InputError
 from normgauge.monitor.capped import Budget, CapWatch
 from normgauge.monitor.distributed import Team
-from normgauge.monitor.facts import facts_of
+from normgauge.monitor.facts import Facts, facts_of
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
 from normgauge.monitor.layers import Inventory, WatchedLayer, find_layers, unheard_sentence, unwatched_sentence
@@ -24,7 +24,7 @@ from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
-from normgauge.monitor.schedule import LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
+from normgauge.monitor.schedule import DENSE_STEPS, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
@@ -129,6 +129,7 @@ class Monitor:
         if left_out:
             self._note(left_out, "unwatched")
         self._began = time.monotonic() - writer.elapsed
+        self._first, self._facts = self._number, cast(Facts | None, None)
         self._schedule = Schedule(budget, every, self._number, on_host=self._instruments.device.type == "cpu")
         self._team.begin(self._number)
         self._guarded(self._instruments.warm_up)
@@ -360,6 +361,7 @@ class Monitor:
     def _add(self, fresh: list[WatchedLayer]) -> None:
         """Watch parameters that were added since the last reading."""
         self._instruments.add(self._team.measured(fresh))
+        self._facts = None
         self._watch = AlarmWatch(_places(self._instruments.layers), self._watch.story)
         described = [layer.described() for layer in fresh]
         self._journal.append({"kind": "layers", "step": self._number, "layers": described})
@@ -384,9 +386,11 @@ class Monitor:
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
         pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
         rate = lr if lr is not None else first_rate(self._optimizers)
-        facts = facts_of(self._model, self._instruments.layers, self._told_optimizers, self._instruments.passes)
+        if self._facts is None or self._schedule.level is Level.RICH or step - self._first <= DENSE_STEPS:
+            told = self._told_optimizers
+            self._facts = facts_of(self._model, self._instruments.layers, told, self._instruments.passes)
         broken, given = broken_sample(sheet.network), data_size(sheet.network)
-        seen = Seen(step, losses, rows, summary, pairs, rate, given, sheet.half, facts, broken=broken)
+        seen = Seen(step, losses, rows, summary, pairs, rate, given, sheet.half, self._facts, broken=broken)
         for said in self._watch.observe(seen):
             self._journal.say(said)
         record: dict[str, Any] = {

@@ -7,7 +7,6 @@ directions a layer (`warm`), and an upper end belongs to the weights it was prov
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,7 +26,15 @@ from normgauge.monitor.maps import (
     spec_of,
     working,
 )
-from normgauge.monitor.proofs import SLOT, Begun, begin_proof, chance_at, seed_of
+from normgauge.monitor.proofs import (
+    DENSE,
+    FACTORED,
+    SLOT,
+    Begun,
+    begin_proof,
+    chance_at,
+    factored_proof,
+)
 from normgauge.monitor.shards import Block, ShardedMaps
 from normgauge.monitor.sheet import Sheet
 from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
@@ -39,6 +46,12 @@ TALLEST = 4  # long sides for each short one of a matrix that a device measures 
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
 MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**19
+
+MOST_READ = 2**24  # the same for what is read in one go by a graph, which holds its memory
+
+EVERY = slice(None)
+
+STALE_TURNS = 3  # of directions that were left alone for some steps, before a proof looks above them
 
 Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
 
@@ -56,6 +69,7 @@ class Group:
         space: (layers, 3, inputs): directions of the layers as they are.
         folded: (layers, 1, inputs): of the layers as folded.
         folds: whether one of them was folded at the last reading.
+        lower: norms from below at the last reading.
     """
 
     key: Hashable
@@ -66,6 +80,7 @@ class Group:
     space: Tensor | None = None
     folded: Tensor | None = None
     folds: bool = False
+    lower: Tensor | None = None
 
     def maps(
         self, weights: Sequence[Tensor], dtype: torch.dtype | None = None, rows: Sequence[int] | None = None
@@ -79,14 +94,14 @@ class Group:
         upright = [w.flatten(1).mT if is_turned(w) else w.flatten(1) for w in weights]
         return MatrixMaps(upright, dtype or working(weights[0]))
 
-    def job(self, weights: Sequence[Tensor], folds: Sequence[Factors]) -> Job:
-        """What is to be turned; new directions are turned until they are warm."""
-        maps = self.maps(weights)
+    def job(self, weights: Sequence[Tensor], folds: Sequence[Factors], which: slice = EVERY) -> Job:
+        """What is to be turned, of all rows or some; new directions of all are turned until they are warm."""
+        maps = self.maps(weights, rows=self.rows[which])
         if isinstance(maps, MatrixMaps):
             folds = [one[::-1] if is_turned(weight) else one for one, weight in zip(folds, weights, strict=True)]
         fold = Fold(*(_factors(maps, [one[side] for one in folds], side) for side in (0, 1)))
         folds_now = fold.outer is not None or fold.inner is not None
-        if self.space is None or self.folded is None or folds_now != self.folds:
+        if self.space is None or self.folded is None or (which == EVERY and folds_now != self.folds):
             # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
             cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
             self.space, self.folded = cold if self.space is None else self.space, cold[:, :1]
@@ -94,16 +109,30 @@ class Group:
             for _ in range(WARM_UP - 1):
                 (turned,) = turn([Job(maps, self.space, self.folded, fold)])
                 self.space, self.folded = turned.space, turned.folded
-        return Job(maps, self.space, self.folded, fold)
+        return Job(maps, self.space[which], self.folded[which], fold)
 
-    def put(self, weights: Sequence[Tensor], maps: Maps, turned: Turned, sheet: Sheet) -> None:
+    def lowers(self, weights: Sequence[Tensor], which: slice) -> Tensor:
+        """Norms from below of some rows, whose directions are turned a few times first."""
+        job = self.job(weights, [(None, None)] * len(weights), which)
+        for _ in range(STALE_TURNS):
+            (turned,) = turn([job])
+            job.space.copy_(turned.space)
+        (found,) = turn([job], moves=False)
+        sizes, lost = frobenius_norms(weights), math.sqrt(job.maps.inputs * job.maps.outputs) * UNDERFLOW
+        return proved_lower(job.maps, found, SUM_ROOM * sizes + lost)
+
+    def put(self, weights: Sequence[Tensor], job: Job, turned: Turned, sheet: Sheet, which: slice = EVERY) -> None:
         """Keep the directions, and write down Frobenius norm, norm from below and folded norm of each layer."""
-        self.space, self.folded = turned.space, turned.folded
+        maps, rows = job.maps, self.rows[which]
+        if turned.space is not job.space:
+            job.space.copy_(turned.space)  # where they were: a graph goes on from there
+            job.folded.copy_(turned.folded)
         sizes = maps.sizes() if isinstance(maps, MatrixMaps | ShardedMaps) else frobenius_norms(weights)
         lost = math.sqrt(maps.inputs * maps.outputs) * UNDERFLOW  # squares that underflow are smaller
-        sheet.put_column(self.rows, "frobenius", sizes)
-        sheet.put_column(self.rows, "norm_lower", proved_lower(maps, turned, SUM_ROOM * sizes + lost))
-        sheet.put_column(self.rows, "folded", turned.gain)
+        sheet.put_column(rows, "frobenius", sizes)
+        self.lower = proved_lower(maps, turned, SUM_ROOM * sizes + lost)
+        sheet.put_column(rows, "norm_lower", self.lower)
+        sheet.put_column(rows, "folded", turned.gain)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,11 +153,24 @@ class Part:
 
     def prove(self, weights: Sequence[Tensor], step: int, chance: float, seed: int) -> Begun:
         """Begin the proof of each layer's norm as it is now."""
-        began = time.thread_time()
-        maps = self.group.maps(weights, torch.float64, self.rows)
-        begun = begin_proof(maps, self.rows, step, chance, seed_of(seed, step, self.rows))
-        self.proved, self.cost = step, time.thread_time() - began
-        return begun
+        return begin_proof(self.group.maps(weights, torch.float64, self.rows), self.rows, step, chance, seed)
+
+    def factored(self, weights: Sequence[Tensor], step: int, *, fresh: bool) -> Begun | None:
+        """A proof by factorization, where a CPU has matrices of its size and they are known well from below.
+
+        Args:
+            weights: of the layers, as they are now.
+            step: of this reading.
+            fresh: whether the directions were turned at this reading.
+        """
+        group, first = self.group, weights[0]
+        plain = group.conv is None and not group.blocks and working(first) == torch.float32
+        if not plain or group.lower is None or not DENSE < min(first.flatten(1).shape) <= FACTORED:
+            return None
+        begin = group.rows.index(self.rows[0])
+        which = slice(begin, begin + len(self.rows))
+        lowers = group.lower[which] if fresh else group.lowers(weights, which)
+        return factored_proof(weights, lowers.tolist(), self.rows, step)
 
 
 class Norms:
@@ -178,14 +220,29 @@ class Norms:
         self.parts = [part for part in self.parts if any(part.group is group for group in self.groups)]
         self._keys = keys
 
-    def read(self, weights: Mapping[int, Tensor], fold: Callable[[int], Factors], turns: int, sheet: Sheet) -> None:
+    def read(
+        self,
+        weights: Mapping[int, Tensor],
+        fold: Callable[[int], Factors],
+        turns: int,
+        sheet: Sheet,
+        *,
+        frugal: bool = False,
+    ) -> None:
         """Turn the directions of all groups of a device together, and write down what they show."""
         devices: dict[torch.device, list[Group]] = {}
         for group in self.groups:
             devices.setdefault(weights[group.rows[0]].device, []).append(group)
         for groups in devices.values():
             given = [[weights[row] for row in group.rows] for group in groups]
-            read_together(groups, given, [[fold(row) for row in group.rows] for group in groups], turns, sheet)
+            folds = [[fold(row) for row in group.rows] for group in groups]
+            read_together(groups, given, folds, turns, sheet, frugal=frugal)
+
+    @property
+    def state(self) -> list[Tensor]:
+        """Where the directions are."""
+        spaces = (space for group in self.groups for space in (group.space, group.folded))
+        return [space for space in spaces if space is not None]
 
     @property
     def cost(self) -> float:
@@ -203,12 +260,15 @@ class Norms:
         free = [p for p in self.parts if all(self._slots.get(row, -1) < step // SLOT for row in p.rows)]
         return sorted(free, key=lambda part: -1 if part.proved is None else part.proved)
 
-    def prove(self, part: Part, weights: Sequence[Tensor], step: int, seed: int) -> Begun:
-        """Begin the proof of one part, and note what it spends."""
-        begun = part.prove(weights, step, chance_at(step, len(self._keys)), seed)
+    def chance(self, step: int) -> float:
+        """The chance that the proof of one layer may spend at this step."""
+        return chance_at(step, len(self._keys))
+
+    def book(self, part: Part, begun: Begun, seconds: float) -> None:
+        """Note that the proof of one part was begun, what it took and what it spends."""
+        part.proved, part.cost = begun.step, seconds
         if begun.chance:
-            self._slots.update(dict.fromkeys(part.rows, step // SLOT))
-        return begun
+            self._slots.update(dict.fromkeys(part.rows, begun.step // SLOT))
 
 
 def read_together(
@@ -217,14 +277,43 @@ def read_together(
     folds: Sequence[Sequence[Factors]],
     turns: int,
     sheet: Sheet,
+    *,
+    frugal: bool = False,
 ) -> None:
-    """Turn the directions of groups on one device, and write down what they show."""
-    jobs = [group.job(given, factors) for group, given, factors in zip(groups, weights, folds, strict=True)]
+    """Turn the directions of groups on one device, and write down what they show; with no turn, where they are.
+
+    Args:
+        groups: what is read.
+        weights: of each group.
+        folds: of each weight.
+        turns: how often directions turn.
+        sheet: where to write.
+        frugal: whether a few at a time are read, which takes little memory and more launches.
+    """
+    together = list(zip(groups, weights, folds, strict=True))
+    if frugal:
+        for group, given, factors in together:
+            folds_now = any(factor is not None for pair in factors for factor in pair)
+            if group.space is None or folds_now != group.folds:
+                group.job(given, factors)  # directions of all are warmed up
+            most = max(1, MOST_READ // max(weight.numel() for weight in given))
+            for first in range(0, len(given), most):
+                which = slice(first, first + most)
+                _read_jobs([(group, given[which], factors[which], which)], turns, sheet)
+        return
+    _read_jobs([(*parts, EVERY) for parts in together], turns, sheet)
+
+
+def _read_jobs(
+    parts: Sequence[tuple[Group, Sequence[Tensor], Sequence[Factors], slice]], turns: int, sheet: Sheet
+) -> None:
+    begun = [group.job(given, factors, which) for group, given, factors, which in parts]
+    jobs, found = begun, [] if turns else turn(begun, moves=False)
     for _ in range(turns):
         found = turn(jobs)
         jobs = [Job(job.maps, one.space, one.folded, job.fold) for job, one in zip(jobs, found, strict=True)]
-    for group, given, job, one in zip(groups, weights, jobs, found, strict=True):
-        group.put(given, job.maps, one, sheet)
+    for (group, given, _, which), job, one in zip(parts, begun, found, strict=True):
+        group.put(given, job, one, sheet, which)
 
 
 def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module, tuple[int, ...]]) -> Hashable | None:

@@ -162,7 +162,9 @@ class Schedule:
             return FIRST_TURNS
         if left_out or self.moving:
             return TURNS
-        return EARLY_TURNS if done <= DENSE_STEPS else 1
+        if done <= DENSE_STEPS:
+            return EARLY_TURNS
+        return step % 2  # where every step is read a turn at each second one follows as well
 
     def by_count(self, step: int) -> Level:
         """How much a reading holds that is due by counted steps."""

@@ -15,6 +15,7 @@ from normgauge.monitor.attention import Attention, Source
 from normgauge.monitor.heads import HeadWeights, head_gains, product_norm
 from normgauge.monitor.layers import SHOWN, WatchedLayer, is_transposed
 from normgauge.monitor.maps import working
+from normgauge.monitor.norms import MOST_READ
 from normgauge.monitor.sheet import Sheet
 from normgauge.render.numbers import shortened_names
 
@@ -96,16 +97,18 @@ class Transformers:
         told += [f"of queries and keys of {shortened_names(other, SHOWN)} (normalized or changed)"] if other else []
         self.left_out = f"no gains of the heads in front {'; '.join(told)}." if told else ""
 
-    def read(self, around: Surroundings, logits: Mapping[nn.Module, Tensor], sheet: Sheet) -> None:
-        """Write down gains of heads, largest logits, rows of embeddings, and adapters."""
+    def read(self, around: Surroundings, sheet: Sheet, *, frugal: bool = False) -> None:
+        """Write down gains of heads, rows of embeddings, and adapters; of a few at a time where memory is saved."""
         together: dict[Hashable, list[Placed]] = {}
         for placed in self._found:
             alike = _alike(around, placed)
             if alike is not None:
                 together.setdefault(alike, []).append(placed)
         for group in together.values():
-            _put_gains(around, group, sheet)
-        self.read_logits(logits, sheet)
+            first = around.weight(group[0].rows[0])
+            most = MOST_READ // (4 * first.numel()) if frugal and first is not None else len(group)
+            for begin in range(0, len(group), max(1, most)):
+                _put_gains(around, group[begin : begin + max(1, most)], sheet)
         for row in self._lookups:
             weight = around.weight(row)
             if weight is not None:

@@ -21,6 +21,11 @@ class SpectralSteps:
     def __init__(self) -> None:
         self._directions: dict[tuple[int, ...], Tensor] = {}
 
+    @property
+    def state(self) -> list[Tensor]:
+        """Where the directions are."""
+        return list(self._directions.values())
+
     def read(self, steps: Mapping[int, Tensor], weights: Mapping[int, Tensor], sheet: Sheet) -> None:
         """Write down ‖step‖₂ and ‖matrix‖₂ of rows of each matrix, from below.
 
@@ -41,13 +46,14 @@ class SpectralSteps:
         kept = self._directions.get(tuple(rows))
         like = (len(both), both.shape[2]), both.device, dtype
         if kept is None or ((kept.shape[0], kept.shape[2]), kept.device, kept.dtype) != like:
-            kept = cold_space(len(both), both.shape[2], both, dtype)[:, :1]
+            kept = self._directions[tuple(rows)] = cold_space(len(both), both.shape[2], both, dtype)[:, :1].clone()
+        place = kept
         for _ in range(TURNS):
             image = kept @ both.mT
             kept = F.normalize(image @ both, dim=-1, eps=torch.finfo(dtype).tiny)
         sizes = torch.linalg.vector_norm(kept @ both.mT, dim=(1, 2))
         cold = cold_space(1, both.shape[2], both, dtype)[:, :1]  # what was 0 or no number starts anew
         alive = torch.isfinite(kept).all(-1, keepdim=True) & (kept != 0).any(-1, keepdim=True)
-        self._directions[tuple(rows)] = torch.where(alive, kept, cold)
+        place.copy_(torch.where(alive, kept, cold))  # where they were: a graph goes on from there
         sheet.put_column(rows, "step_norm", sizes[: len(rows)])
         sheet.put_column(rows, "sampled_norm", sizes[len(rows) :])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,9 +43,21 @@ class Segments:
             # From pinned memory nothing waits for the device.
             self._sizes = (sizes.pin_memory() if device.type == "cuda" else sizes).to(device, non_blocking=True)
 
+    @property
+    def state(self) -> list[Tensor]:
+        """What is used from reading to reading."""
+        return [self._sizes]
+
     def reduce(self, values: Tensor, how: str) -> Tensor:
         """Maximum, minimum, mean or sum of each part."""
         return torch.segment_reduce(values, how, lengths=self._sizes, axis=0, unsafe=True)
+
+
+class Staged(NamedTuple):
+    """What is known of weights and gradients at a reading: which have one, and whether the step before was kept."""
+
+    with_slope: tuple[int, ...]
+    kept: bool
 
 
 class Vectors:
@@ -76,20 +89,36 @@ class Vectors:
             self.rows, self.steps, self._shapes, self._rooms, self._kept = list(rows), [], [], {}, False
 
     def keep(self, weights: Sequence[Tensor]) -> None:
-        """Remember the weights as they are, for the update."""
+        """The coming step is to be read: ``copy`` remembers the weights as they are, for the update."""
         self.steps = []
         if weights:
             self._fit(weights)
-            self._joined("kept", weights)
         self._kept = bool(weights)
 
-    def read(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
-        """Write norm, gradient, radial part and update of each weight into the sheet."""
-        if not weights:
-            return
+    def copy(self, weights: Sequence[Tensor]) -> None:
+        """Remember the weights as they are."""
+        if weights:
+            self._joined("kept", weights)
+
+    @property
+    def state(self) -> list[Tensor]:
+        """Where everything is that is used from reading to reading."""
+        return [*(room.flat for room in self._rooms.values()), *self._segments.state]
+
+    def stage(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Staged:
+        """Take in the gradients, which are elsewhere at every step; ``put`` writes down what follows from them."""
         self._fit(weights)
-        before = self._rooms["kept"] if self._kept else None
-        self._kept = False
+        with_slope = tuple(place for place, gradient in enumerate(gradients) if gradient is not None)
+        if with_slope:
+            slopes = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
+            self._joined("gradients", slopes)
+        kept, self._kept = self._kept, False
+        self.steps = self._rooms["kept"].parts if kept else []
+        return Staged(with_slope, kept)
+
+    def put(self, weights: Sequence[Tensor], staged: Staged, sheet: Sheet) -> None:
+        """Write norm, gradient, radial part and update of each weight into the sheet."""
+        before = self._rooms["kept"] if staged.kept else None
         joined = before
         if self._whole or before is None:
             now = self._joined("weights", weights)
@@ -97,10 +126,10 @@ class Vectors:
             if self._whole:
                 sheet.put_column(self.rows, "frobenius", self._sums(now, now).sqrt())
         assert joined is not None
-        self._slopes(joined, weights, gradients, sheet)
+        if staged.with_slope:
+            self._put_slopes(joined, staged.with_slope, sheet)
         if before is not None:
-            self.steps = before.parts
-            torch._foreach_sub_(self.steps, [_wide_as(weight, before.flat) for weight in weights])
+            torch._foreach_sub_(before.parts, [_wide_as(weight, before.flat) for weight in weights])
             sheet.put_column(self.rows, "update", self._sums(before, before).sqrt())
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -109,17 +138,14 @@ class Vectors:
         joined = self._joined("weights", tensors)
         return self._sums(joined, joined).sqrt()
 
-    def _slopes(self, at: Room, weights: Sequence[Tensor], gradients: Sequence[Tensor | None], sheet: Sheet) -> None:
+    def _put_slopes(self, at: Room, with_slope: Sequence[int], sheet: Sheet) -> None:
         """Gradients, and their products with the weights they belong to: those before the step."""
-        with_slope = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        if not with_slope:
-            return
-        filled = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
-        slope = self._joined("gradients", filled)
-        rows = [self.rows[i] for i in with_slope]
+        slope = self._room("gradients")
+        rows = [self.rows[place] for place in with_slope]
         norms, dots = self._sums(slope, slope).sqrt(), self._sums(slope, at)
         if len(rows) < len(self.rows):
-            norms, dots = norms[with_slope], dots[with_slope]
+            known = torch.stack([norms, dots]).unbind(1)
+            norms, dots = torch.stack([known[place] for place in with_slope], 1).unbind()  # by no list of indices
         sheet.put_column(rows, "gradient" if self._whole else "sampled_gradient", norms)
         sheet.put_column(rows, "dot", dots)
 
@@ -175,6 +201,20 @@ class Room:
         self.parts = [line.view(shape) for line, shape in zip(self.lines, shapes, strict=True)]
 
 
+class Heard(NamedTuple):
+    """What was heard of normalizers in one step, by row.
+
+    Attributes:
+        inverse: 1/σ of each channel, sample or group, over all passes.
+        means: what was taken off each group, where that is known.
+        channels: for batch normalizations the shape of their 1/σ in one pass.
+    """
+
+    inverse: dict[int, Tensor]
+    means: dict[int, Tensor]
+    channels: dict[int, torch.Size]
+
+
 class Normalizers:
     """Measures the layers whose role is ``norm``.
 
@@ -185,57 +225,93 @@ class Normalizers:
 
     def __init__(self) -> None:
         self._segments, self._means = Segments(), Segments()
+        self._joined: dict[str, Tensor] = {}
         self.forms: dict[int, Normalizer] = {}
         self.gammas: dict[int, Tensor] = {}
         self._asked: dict[int, list[float]] = {}
 
-    def read(
+    def hear(
         self, layers: Mapping[int, WatchedLayer], listener: Listener, weights: Mapping[int, Tensor], sheet: Sheet
-    ) -> dict[int, Tensor]:
-        """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
+    ) -> Heard:
+        """Take in what was heard of each normalizer in this step; ``read`` writes down what follows from it.
 
         Args:
             layers: the normalizers by row.
             listener: what was heard of each.
             weights: of layers that have one, by row.
-            sheet: where to write.
+            sheet: where to write what is known at once.
+        """
+        forms = self.forms = {row: self._form(row, layer) for row, layer in layers.items()}
+        found_gammas = {row: layer.gain_of(forms[row], weights.get(row)) for row, layer in layers.items()}
+        self.gammas = {row: self._where_it_was(row, gamma) for row, gamma in found_gammas.items() if gamma is not None}
+        spreads: dict[int, ObservedSigma] = {}
+        for row, layer in layers.items():
+            spread = listener.spreads.get(layer.module)
+            if layer.module in listener.frozen:
+                sheet.put(sheet.layers[row], "batch", listener.frozen[layer.module])
+            if spread is not None and spread.half:
+                sheet.put(sheet.layers[row], "half", 1.0)
+            if spread is None or not spread.inverse:
+                spread = running_sigmas(forms[row])
+            if spread is not None and spread.inverse:
+                spreads[row] = spread
+        inverses = {row: [one.reshape(-1) for one in spread.inverse] for row, spread in spreads.items()}
+        means = {row: spread.means for row, spread in spreads.items() if spread.means}
+        return Heard(
+            self._taken("inverse", inverses),
+            self._taken("means", means),
+            {row: spread.inverse[-1].shape for row, spread in spreads.items() if forms[row].kind == "batch"},
+        )
+
+    def read(self, heard: Heard, sheet: Sheet) -> dict[int, Tensor]:
+        """Write down σ, γ and gain of each normalizer that was heard, and the running statistics.
 
         Returns:
             |γ|/σ of each: by channel for batch normalization, of the worst sample or group for the others.
         """
-        forms = self.forms = {row: self._form(row, layer) for row, layer in layers.items()}
-        found_gammas = {row: layer.gain_of(forms[row], weights.get(row)) for row, layer in layers.items()}
-        self.gammas = {row: gamma for row, gamma in found_gammas.items() if gamma is not None}
-        for row, layer in layers.items():
-            form = forms[row]
-            if form.kind == "batch" and form.running is not None:
-                sheet.put(sheet.layers[row], "running", form.running[1].mean())
-            if layer.module in listener.frozen:
-                sheet.put(sheet.layers[row], "batch", listener.frozen[layer.module])
-        found = {row: listener.spreads.get(layer.module) for row, layer in layers.items()}
-        for row, one in found.items():
-            if one is not None and one.half:
-                sheet.put(sheet.layers[row], "half", 1.0)
-        heard = {row: one if one and one.inverse else running_sigmas(forms[row]) for row, one in found.items()}
-        rows = [row for row, spread in heard.items() if spread is not None and spread.inverse]
+        running = {row: f.running[1] for row, f in self.forms.items() if f.kind == "batch" and f.running is not None}
+        for rows in _of_one_shape(running):
+            sheet.put_column(rows, "running", torch.stack([running[row] for row in rows]).mean(1))
+        rows = list(heard.inverse)
         if not rows:
             return {}
-        self._read_means(rows, found, sheet)
-        inverses = [_one(heard[row]) for row in rows]
-        joined = torch.cat(inverses) if len(inverses) > 1 else inverses[0]
-        self._segments.fit(inverses)
+        if heard.means:
+            self._means.fit(list(heard.means.values()))
+            squares = self._joined["means"].square()
+            sheet.put_column(heard.means, "mean_square", self._means.reduce(squares, "mean"))
+        joined = self._joined["inverse"]
+        self._segments.fit(list(heard.inverse.values()))
         steepest = self._segments.reduce(joined, "max")
         sheet.put_column(rows, "inverse_max", steepest)
         sheet.put_column(rows, "inverse_min", self._segments.reduce(joined, "min"))
         sheet.put_column(rows, "square", self._segments.reduce(joined.square().reciprocal(), "mean"))
         gammas = {row: self.gammas[row] for row in rows if row in self.gammas}
-        several = zip(rows, steepest.unbind(), strict=True)
-        worst = {row: _worst(forms[row], heard[row], steep) for row, steep in several}
+        worst = dict(zip(rows, steepest.unbind(), strict=True))
+        for row, shape in heard.channels.items():  # those of the last pass
+            worst[row] = heard.inverse[row][-shape.numel() :].view(shape)
         scales = worst | scaled_gains(gammas, worst)
         if gammas:
             sheet.put_column(gammas, "gamma_max", torch.stack(_largest(list(gammas.values()))))
         sheet.put_column(rows, "gain", torch.stack(_largest(list(scales.values()))))
         return scales
+
+    def _taken(self, name: str, parts: Mapping[int, Sequence[Tensor]]) -> dict[int, Tensor]:
+        """Vectors by row, as parts of one where that of the reading before was."""
+        if not parts:
+            return {}
+        given = [part for several in parts.values() for part in several]
+        lengths = [sum(part.numel() for part in several) for several in parts.values()]
+        place, first = self._joined.get(name), given[0]
+        if place is None or (len(place), place.dtype, place.device) != (sum(lengths), first.dtype, first.device):
+            place = self._joined[name] = first.new_empty(sum(lengths))
+        torch.cat(given, out=place)
+        return dict(zip(parts, place.split(lengths), strict=True))
+
+    @property
+    def state(self) -> list[Tensor]:
+        """Where everything is that a reading uses."""
+        segments = (*self._segments.state, *self._means.state)
+        return [*self._joined.values(), *self.gammas.values(), *segments]
 
     def _form(self, row: int, layer: WatchedLayer) -> Normalizer:
         """What a normalizer is; asked again where its gains or numbers are others, or it uses what it keeps."""
@@ -243,16 +319,19 @@ class Normalizers:
         module = layer.module
         numbers = [value for value in module.__dict__.values() if type(value) is float]  # ε among them
         still = [*map(id, (module, *module._parameters.values())), *numbers]
-        if known is None or known.kind not in STEADY or self._asked.get(row) != still:
+        made = known is not None and known.gamma is not None and known.gamma is not layer.parameter  # 1 + weight
+        if known is None or made or known.kind not in STEADY or self._asked.get(row) != still:
             self._asked[row], known = still, layer.form
         return known
 
-    def _read_means(self, rows: Sequence[int], found: Mapping[int, ObservedSigma | None], sheet: Sheet) -> None:
-        """Write down the mean square of the means that were taken off."""
-        means = {row: _joined(one.means) for row in rows if (one := found[row]) is not None and one.means}
-        if means:
-            self._means.fit(list(means.values()))
-            sheet.put_column(means, "mean_square", self._means.reduce(torch.cat(list(means.values())).square(), "mean"))
+    def _where_it_was(self, row: int, gamma: Tensor) -> Tensor:
+        """γ that is made anew at every reading in the place of the one before."""
+        before, form = self.gammas.get(row), self.forms[row]
+        if form.gamma is None or form.gamma.is_leaf or before is None or before.shape != gamma.shape:
+            return gamma
+        if (before.dtype, before.device) != (gamma.dtype, gamma.device) or before is gamma:
+            return gamma
+        return before.copy_(gamma)
 
 
 def running_sigmas(form: Normalizer) -> ObservedSigma | None:
@@ -267,31 +346,21 @@ def groups_of(layer: WatchedLayer, form: Normalizer) -> int:
     return form.count
 
 
-def _one(spread: ObservedSigma | None) -> Tensor:
-    assert spread is not None  # only those heard come here
-    return _joined([t.reshape(-1) for t in spread.inverse])
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+def _of_one_shape(vectors: Mapping[int, Tensor]) -> list[list[int]]:
+    """The keys of tensors that can be stacked."""
+    alike: dict[Hashable, list[int]] = {}
+    for key, vector in vectors.items():
+        alike.setdefault((vector.shape, vector.dtype, vector.device), []).append(key)
+    return list(alike.values())
 
 
 def _largest(vectors: Sequence[Tensor]) -> list[Tensor]:
     """The largest modulus in each vector; of those of one length at once."""
-    alike: dict[Hashable, list[int]] = {}
-    for place, vector in enumerate(vectors):
-        alike.setdefault((vector.shape, vector.dtype, vector.device), []).append(place)
     found: dict[int, Tensor] = {}
-    for places in alike.values():
+    for places in _of_one_shape(dict(enumerate(vectors))):
         together = torch.stack([vectors[place] for place in places]).reshape(len(places), -1)
         found.update(zip(places, torch.linalg.vector_norm(together, math.inf, dim=1).unbind(), strict=True))
     return [found[place] for place in range(len(vectors))]
-
-
-def _worst(form: Normalizer, heard: ObservedSigma | None, steepest: Tensor) -> Tensor:
-    """1/σ by channel for batch normalization, of the worst sample or group for the others."""
-    assert heard is not None  # only those heard come here
-    return heard.inverse[-1] if form.kind == "batch" else steepest
 
 
 def scaled_gains(gammas: Mapping[int, Tensor], worst: Mapping[int, Tensor]) -> dict[int, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -69,12 +70,17 @@ class Job(NamedTuple):
     fold: Fold
 
 
-def turn(jobs: Sequence[Job]) -> list[Turned]:
+def turn(jobs: Sequence[Job], *, moves: bool = True) -> list[Turned]:
     """One step of locally optimal conjugate directions for the largest singular value of each map.
 
     The three directions are the best one so far, the gradient of ‖Av‖² there, and the last move; the best combination
     of them is the top Ritz vector, found for all maps at once. The direction of the folded map takes a power step in
     the same products. What died or overflowed (a weight that is 0, or no number) leaves them as they were.
+
+    Args:
+        jobs: what is to be turned.
+        moves: whether directions move; else the best combination of the three is looked at where they are, for half
+            the products.
 
     Source: Knyazev, SIAM J. Sci. Comput. 23 (2001) 517, with one vector and no preconditioner.
     """
@@ -83,7 +89,16 @@ def turn(jobs: Sequence[Job]) -> list[Turned]:
     wide = [image[:, :3].double() for image in images]
     grams = [rows @ rows.mT for rows in wide]
     mixes = _top_vector(grams[0] if len(grams) == 1 else torch.cat(grams)).split([len(gram) for gram in grams])
-    return [_moved(*parts) for parts in zip(jobs, bases, images, mixes, strict=True)]
+    return [(_moved if moves else _looked_at)(*parts) for parts in zip(jobs, bases, images, mixes, strict=True)]
+
+
+def _looked_at(job: Job, basis: Tensor, images: Tensor, mix: Tensor) -> Turned:
+    """What the best combination of the three shows, and the folded direction; all stay as they are."""
+    mix = mix.to(basis.dtype).unsqueeze(1)  # (maps, 1, 3)
+    rows = torch.cat([mix @ images[:, :3], job.fold.behind(images[:, 3:])], dim=1)
+    sizes = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
+    length = torch.linalg.vector_norm(mix @ basis, dim=-1, dtype=torch.float64)[:, 0]
+    return Turned(job.space, job.folded, sizes[:, 0], length, mix.abs().sum(-1).double()[:, 0], sizes[:, 1])
 
 
 def _moved(job: Job, basis: Tensor, images: Tensor, mix: Tensor) -> Turned:
@@ -138,7 +153,8 @@ def _unit(row: Tensor) -> Tensor:
 def _top_vector(gram: Tensor) -> Tensor:
     """A unit top eigenvector of each small symmetric matrix; on a device by squaring, so that nothing waits for it."""
     if gram.device.type == "cpu" and bool(torch.isfinite(gram).all()):
-        return torch.linalg.eigh(gram)[1][..., -1]
+        with suppress(torch.linalg.LinAlgError):  # rarely: numbers too far apart
+            return torch.linalg.eigh(gram)[1][..., -1]
     power = gram
     for _ in range(2):
         power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]

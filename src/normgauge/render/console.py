@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 import sys
@@ -26,9 +27,16 @@ PRODUCTS = {  # under names people know; the keys of the JSON form stay as they 
     **{f"prod_inv_sigma, {end.key}": end.told.sentence for end in declared_fields(InverseSigma)},
 }
 PRODUCTS_NOTE = (
-    f"{ABSENT}: its statement is not about these normalizers. All are stated for chains of layers with activations of "
-    "slope at most 1; those without γ for normalizers whose γ is 1. Elsewhere they are no bounds."
+    f"{ABSENT}: its statement is not about these normalizers. Theorem, corollaries and lemma are those of Than 2025 "
+    "(arXiv 2511.00958), checked by `normgauge theory T.T9 T.C10 T.C11 T.L3`. All are stated for chains of layers with "
+    "activations of slope at most 1; those without γ for normalizers whose γ is 1. Elsewhere they are no bounds."
 )
+OF_SAMPLES = {
+    "point": "with σ of the samples",
+    "ball": "with σ in the balls around the samples",
+    "global": "with the smallest σ there can be, and Π 1/σ of the samples",
+}
+CLAIMED = "corollary11"  # stated with the smallest σ there can be, and often quoted with that of the data
 
 
 def reading_text(reading: Reading, every: bool = False) -> str:
@@ -82,10 +90,27 @@ def reading_totals(readings: Sequence[Reading]) -> Grid:
 
 def printed_products(reading: Reading) -> Grid:
     """The papers' products, labelled as what they are, in decades; those without a name here are shown as they are."""
-    title = "Published quantities: gauge-dependent, a rescaling that leaves the function alone moves them"
-    found = reading.products.items()
-    rows = tuple((PRODUCTS.get(name, name), ABSENT if log is None else f"{log:.2f}") for name, log in found)
-    return Grid(title, ("quantity", "log10"), rows, frozenset({1}), PRODUCTS_NOTE)
+    title = (
+        f"Published quantities, {OF_SAMPLES[reading.scope.kind]} (scope {reading.scope}): gauge-dependent, a rescaling "
+        "that leaves the function alone moves them"
+    )
+    rows = list[tuple[str, str]]()
+    for name, log in reading.products.items():
+        label = PRODUCTS.get(name, name)
+        if name == CLAIMED and log is not None and reading.scope.kind != "global":
+            label = label.replace("(Corollary 11)", "(Corollary 11's product, with σ near the samples: T.C11.reduce)")
+            rows.append(("the same as published, σ = √ε (Corollary 11: T.C11)", _as_published(reading)))
+        rows.append((label, ABSENT if log is None else f"{log:.2f}"))
+    return Grid(title, ("quantity", "log10"), tuple(rows), frozenset({1}), PRODUCTS_NOTE)
+
+
+def _as_published(reading: Reading) -> str:
+    """Corollary 11's product with the smallest σ over all inputs, √ε."""
+    floors = [record.sigma["eps"] for record in reading.layers if record.sigma is not None]
+    power = reading.products.get("P_w")
+    if power is None or not floors:
+        return ABSENT
+    return "inf" if min(floors) <= 0 else f"{power - math.fsum(map(math.log10, floors)) / 2:.2f}"
 
 
 def as_text(parts: Sequence[Block]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from statistics import median
 
@@ -14,11 +14,10 @@ from normgauge.core.spelled import LN10
 from normgauge.render.console import PRODUCTS, Block
 from normgauge.render.numbers import ABSENT, DOWN, UP, format_decades, format_factor, format_power, scope_words
 from normgauge.render.table import Grid
-from normgauge.render.verdict import evidence_words, refutation_sentence
+from normgauge.render.verdict import FEW, evidence_words, method_words, refutation_sentence, sample_slopes
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
-FEW = 5  # samples of which a median says something
 
 
 def difference_verdict(difference: Difference) -> list[str]:
@@ -45,10 +44,7 @@ def _growth(difference: Difference) -> str:
         return f"B has no finite bound {place}; A's is {format_factor(difference.a.log_upper, UP)}."
     if growth == -math.inf:
         return f"B's bound {place} is {format_factor(difference.b.log_upper, UP)}; A has no finite one."
-    larger = "larger" if growth > 0 else "smaller"
-    return (
-        f"B's bound {place} is {format_factor(abs(growth))} times {larger} than A's ({signed_decades(growth)} decades)."
-    )
+    return f"B's bound {place} is {format_factor(growth)} times A's ({signed_decades(growth)} decades)."
 
 
 def _certain(difference: Difference) -> str:
@@ -56,31 +52,42 @@ def _certain(difference: Difference) -> str:
     a, b = difference.a, difference.b
     if a.weights and a.weights == b.weights and abs(difference.growth) >= SAME:
         return "The weights are the same in A and B: what differs is the samples or how they were measured."
+    if _other_samples(difference):
+        place = scope_words(a.scope)
+        return f"A and B were measured on different samples: {place} they cannot be compared."
     for name, steep, other, low in (("B", b, "A", a), ("A", a, "B", b)):
         if steep.log_lower > low.log_upper:
-            lies = f"its slope found, {format_factor(steep.log_lower, DOWN)}, lies above {other}'s bound"
+            who = f"{name}'s steepest sample" if a.scope.kind == "point" else name
+            found, most = format_factor(steep.log_lower, DOWN), format_factor(low.log_upper, UP)
+            lies = f"a slope of {found} was found, and {other} has at most {most}"
             if low.certain:
-                return f"{name} is steeper for certain: {lies}."
+                return f"{who} is steeper for certain: {lies}."
             if low.evidence in (Evidence.PROVED, Evidence.COMPUTED):
-                return f"{name} is steeper: {lies} ({evidence_words(low)})."
+                return f"{who} is steeper: {lies} ({evidence_words(low)})."
             return f"Undecided which is steeper: in {name} {lies}, but that bound is {low.evidence}, not proved."
     ends = [f"from {format_factor(r.log_lower, DOWN)} to {format_factor(r.log_upper, UP)}" for r in (a, b)]
     return f"Undecided which is steeper: the brackets overlap, {ends[0]} in A and {ends[1]} in B."
 
 
+def _other_samples(difference: Difference) -> bool:
+    """Whether both readings say which samples they were made on, it matters, and they are not the same."""
+    a, b = difference.a, difference.b
+    return a.scope.kind != "global" and bool(a.batch and b.batch) and a.batch != b.batch
+
+
 def _sample_by_sample(difference: Difference) -> list[str]:
     """Medians of what was found at the samples, and how many are steeper in B, where both have as many."""
-    slopes = [[row.get("log10_lower") for row in r.samples] for r in (difference.a, difference.b)]
-    if difference.a.scope.kind != "point" or len(slopes[0]) != len(slopes[1]) or len(slopes[0]) < FEW:
+    a, b = difference.a, difference.b
+    slopes = [sample_slopes(r) for r in (a, b)]
+    unlike = _other_samples(difference) or len(slopes[0]) != len(slopes[1])
+    if a.scope.kind != "point" or unlike or len(slopes[0]) < FEW:
         return []
-    pairs = [(x, y) for x, y in zip(*slopes, strict=True) if isinstance(x, float) and isinstance(y, float)]
-    if len(pairs) < len(slopes[0]):
-        return []
-    steeper = sum(y > x for x, y in pairs)
-    middle = [format_factor(median(side) * LN10) for side in zip(*pairs, strict=True)]
+    steeper = sum(y > x for x, y in zip(*slopes, strict=True))
+    middle = [format_factor(median(side), DOWN) for side in slopes]
+    same = "" if a.batch and b.batch else ", if the batches are the same,"
     return [
-        f"That is about the steepest sample of each. Sample by sample, if the batches are the same, B is steeper on "
-        f"{steeper} of {len(pairs)}; the median slope found is {middle[0]} in A and {middle[1]} in B."
+        f"Sample by sample{same} B is steeper on {steeper} of {len(slopes[0])}; the median slope found is {middle[0]} "
+        f"in A and {middle[1]} in B."
     ]
 
 
@@ -140,7 +147,7 @@ def difference_totals(differences: Sequence[Difference]) -> Grid:
                 (
                     str(d.a.scope),
                     name,
-                    *_cells(change),
+                    *_cells(change, DOWN if change is d.lower else UP),
                     f"{_known(d.a)}; {_known(d.b)}" if name == "upper" else "",
                 )
             )
@@ -151,7 +158,7 @@ def difference_totals(differences: Sequence[Difference]) -> Grid:
 
 
 def _known(reading: Reading) -> str:
-    return f"{evidence_words(reading)}, by {reading.method}"
+    return f"{evidence_words(reading)}, {method_words(reading)}"
 
 
 def layer_changes(difference: Difference, every: bool = False) -> Grid:
@@ -166,7 +173,7 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
     )
     return Grid(
         f"Layers, scope {difference.a.scope}: change in decades from A to B",
-        ("layer", "kind", "", "share", "gain", "folded", "balanced", "smallest σ"),
+        ("layer", "kind", "", "share", "gain", "folded", "balanced", "samples' smallest σ"),
         tuple(_row(layer) for layer in shown),
         frozenset(range(3, 8)),
         f"{hidden} of {len(difference.layers)} layers not shown {'did not move' if every else 'moved less'}{rest}"
@@ -179,7 +186,7 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
     kind = layer.kinds[0] if layer.kinds[0] == layer.kinds[1] else " → ".join(k for k in layer.kinds if k)
     alone = layer.status in (ADDED, REMOVED)  # the other side has no number
     cells = [
-        format_decades(change.b if layer.status == ADDED else change.a) if alone else signed_decades(change.by)
+        format_decades(change.b if layer.status == ADDED else change.a, way=UP) if alone else signed_decades(change.by)
         for change in (layer.gain, layer.folded, layer.balanced)
     ]
     return (
@@ -199,8 +206,8 @@ def product_changes(difference: Difference) -> Grid:
     return Grid(title, ("quantity", "A", "B", "change"), rows, frozenset({1, 2, 3}))
 
 
-def _cells(change: Change) -> tuple[str, str, str]:
-    return format_decades(change.a), format_decades(change.b), signed_decades(change.by)
+def _cells(change: Change, way: Callable[[float], int] | None = None) -> tuple[str, str, str]:
+    return format_decades(change.a, way=way), format_decades(change.b, way=way), signed_decades(change.by)
 
 
 def reference_totals(readings: Sequence[Reading], others: Sequence[tuple[str, Sequence[Reading]]]) -> Grid:

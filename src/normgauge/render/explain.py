@@ -9,6 +9,7 @@ import textwrap
 from normgauge.core.errors import ReadingError
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
+from normgauge.render.levels import followed_direction
 from normgauge.render.markup import clean
 from normgauge.render.numbers import DOWN, UP, format_factor, format_power, scope_words
 from normgauge.render.verdict import refutation_sentence
@@ -101,7 +102,7 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     return [
         ("alone", _alone(reading, record)),
         *(
-            (label, f"it counts {format_power(share)} of the {label} bound, {format_power(total)}.")
+            (label, f"it counts {format_power(share, UP)} of the {label} bound, {format_power(total, UP)}.")
             for label, share, total in shares
             if share is not None and share < math.inf
         ),
@@ -129,14 +130,14 @@ def _alone(reading: Reading, record: LayerRecord) -> str:
 
 
 def _seen(reading: Reading, record: LayerRecord) -> str:
-    """What became of the steepest direction found, and how much more the bound allows."""
+    """What became of the direction that was followed, and how much more the bound allows."""
     parts = []
     if record.log_reached is not None:
         grown = f"{format_factor(record.log_reached, DOWN)} times as long as at the input"
         before = _before(reading, record)
         if before is not None and record.log_reached > -math.inf:
             grown += f", and {format_factor(record.log_reached - before[1])} times as long as behind {before[0]}"
-        parts.append(f"the steepest direction found at a sample is here {grown}")
+        parts.append(f"{followed_direction(reading)} is here {grown}")
     if record.log_slack is not None and record.gain.hi < math.inf:
         more = f"{format_factor(record.log_slack)} times" if record.log_slack > 0.005 else "just"
         parts.append(f"in the weights of the balanced bound, its share allows {more} what was seen")

@@ -9,18 +9,19 @@ from itertools import groupby
 from operator import attrgetter
 
 from normgauge.core.reading import LayerRecord, Reading
-from normgauge.render.levels import layer_tone
+from normgauge.render.levels import followed_direction, layer_tone
 from normgauge.render.markup import Markup, markup, tag
-from normgauge.render.numbers import format_decades, plural, sigma_range
+from normgauge.render.numbers import DOWN, UP, format_decades, plural, sigma_range
 from normgauge.render.table import Attributes, Grid, html_table
 
-LOGS: dict[str, tuple[str, Callable[[LayerRecord], float | None]]] = {
-    "gain": ("most the layer alone can stretch a change", attrgetter("gain.hi")),
-    "folded": ("its share when folded with its neighbours", attrgetter("log_folded")),
-    "balanced": ("its share in the balanced bound", attrgetter("log_balanced")),
-    "cumulative": ("bound from the input to here, layer by layer", attrgetter("log_cumulative")),
-    "reached": ("what the steepest direction found had grown to by here", attrgetter("log_reached")),
-    "slack": ("what the gain allows over what the layer did to that direction", attrgetter("log_slack")),
+Way = Callable[[float], int] | None
+LOGS: dict[str, tuple[str, Callable[[LayerRecord], float | None], Way]] = {
+    "gain": ("most the layer alone can stretch a change", attrgetter("gain.hi"), UP),
+    "folded": ("its share when folded with its neighbours", attrgetter("log_folded"), UP),
+    "balanced": ("its share in the balanced bound", attrgetter("log_balanced"), UP),
+    "cumulative": ("bound from the input to here, layer by layer", attrgetter("log_cumulative"), UP),
+    "reached": ("what {followed} had grown to by here", attrgetter("log_reached"), DOWN),
+    "slack": ("what the gain allows over what the layer did to that direction", attrgetter("log_slack"), UP),
 }
 SIGMA = "smallest and largest √(variance + ε)"
 SHORT = 4  # columns of them on a terminal
@@ -30,7 +31,9 @@ MEANING = (
     "In decades: 1 is a factor of ten, -1 a tenth. gain: what the layer alone allows; folded: its share when linear "
     "maps are taken together with their normalizers; balanced: when that is minimised over gauges, rescalings that "
     "leave the function alone; cumulative: from the input to here, gain by gain; σ: what a normalizer divides by"
+    ". Each number is of the layer's own worst sample and the total of one sample: they may add up to more"
 )
+SAMPLED = ". σ is that of the samples; gains are for all inputs, where σ may be as small as √ε"
 LEAST = 4  # fewer rows than this are not worth a fold
 LONGEST = 40  # layers in a repeated stretch of an unstructured network
 LONG, TAIL = 36, 16  # a name longer than this is cut on the screen, its last parts are kept
@@ -44,11 +47,13 @@ def reading_layers(reading: Reading, every: bool = False) -> Grid:
     cut = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)\n"
     headers = ("layer", "kind", *list(LOGS)[:SHORT], "σ", "note")
     title = f"Layers, scope {reading.scope}: log10 of what each does"
-    return Grid(title, headers, rows, frozenset(range(2, 7)), (cut if hidden else "") + MEANING).without_empty()
+    far = reading.scope.kind == "global" and any(record.sigma is not None for record in shown)
+    told = (cut if hidden else "") + MEANING + (SAMPLED if far else "")
+    return Grid(title, headers, rows, frozenset(range(2, 7)), told).without_empty()
 
 
 def _numbers(record: LayerRecord) -> list[str]:
-    return [format_decades(log(record)) for _, log in LOGS.values()]
+    return [format_decades(log(record), way=way) for _, log, way in LOGS.values()]
 
 
 def _most_active(records: Sequence[LayerRecord]) -> Sequence[LayerRecord]:
@@ -71,7 +76,7 @@ def reading_layer_table(reading: Reading, key: str) -> Markup:
         "#": "",
         "layer": "",
         "kind": "",
-        **{name: told for name, (told, _) in LOGS.items()},
+        **{name: told.format(followed=followed_direction(reading)) for name, (told, _, _) in LOGS.items()},
         "σ": SIGMA,
         "note": "",
     }
@@ -117,7 +122,7 @@ def tip(record: LayerRecord) -> str:
 
 def _summary(records: Sequence[LayerRecord], fold: Fold) -> tuple[str, ...]:
     members = records[fold.start : fold.stop]
-    sums = [_sum([log(r) for r in members]) for _, log in list(LOGS.values())[:SUMMED]]
+    sums = [_sum([log(r) for r in members]) for _, log, _ in list(LOGS.values())[:SUMMED]]
     numbers = [*sums, *_numbers(members[-1])[SUMMED:-1], "", ""]  # neither slacks of branches side by side nor σ add up
     blocks = f"{fold.count} blocks of {plural(len(members) // fold.count, 'layer')}"
     told = f"{blocks}; gains and shares are sums, slacks do not add up"
@@ -126,7 +131,7 @@ def _summary(records: Sequence[LayerRecord], fold: Fold) -> tuple[str, ...]:
 
 def _sum(logs: Sequence[float | None]) -> str:
     known = [log for log in logs if log is not None]
-    return format_decades(math.inf if math.inf in known else sum(known) if known else None)
+    return format_decades(math.inf if math.inf in known else sum(known) if known else None, way=UP)
 
 
 @dataclass(frozen=True, slots=True)

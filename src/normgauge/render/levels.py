@@ -37,6 +37,16 @@ class Bar:
         return "open" if "open" in tones else tones.pop() if len(tones) == 1 else "mixed"
 
 
+def followed_direction(reading: Reading) -> str:
+    """What ``log_reached`` is about: beyond the samples the search goes on from there, the direction followed does not.
+
+    A steeper slope may be found away from the sample, where no direction is followed.
+    """
+    if reading.scope.kind == "point":
+        return "the steepest direction found"
+    return "the steepest direction at the sample where the search began"
+
+
 def layer_tone(record: LayerRecord) -> str:
     """What kind of layer: ``weight``, ``norm``, ``other``, or ``open`` without a finite gain."""
     if record.gain.hi == math.inf:

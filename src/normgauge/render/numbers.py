@@ -13,17 +13,27 @@ ABSENT = "·"
 DIGITS = 3
 CENT = Decimal("0.01")
 UP, DOWN = math.ceil, math.floor
-EXACT: dict[Callable[[float], int], float] = {UP: 1e-9, DOWN: 1e-6}
-"""A number so near to what is shown of it, as a part of it, counts as that: 2 rounded up in its last bits is still 2,
-and a slope of 3, less what its search lost to rounding, still 3."""
+NEAR = 1e-3  # what rounding one way may move a factor that is written out, as a part of it
+EXACT: dict[Callable[[float], int], float] = {UP: 2e-9, DOWN: 1e-6}
+"""A number so near to what is shown of it, as a part of it, counts as that: the gain of an identity, to which 1e-9 is
+added against rounding, is still 1, and a slope of 3, less what its search lost to rounding, still 3."""
 
 
-def _stepped(value: float, step: float, way: Callable[[float], int] | None) -> float:
-    """A multiple of ``step``: the nearest one, or the next in one way."""
+def _stepped(value: float, step: float, way: Callable[[float], int] | None, unit: float) -> float:
+    """A multiple of ``step``: the nearest one, or the next in one way; ``unit`` is what `EXACT` is a part of."""
     near = round(value / step)
-    if way is None or abs(near * step - value) <= EXACT[way] * max(abs(value), step):
+    if way is None or abs(near * step - value) <= EXACT[way] * unit:
         return near * step
     return way(value / step) * step
+
+
+def _near_enough(value: float, first: int, way: Callable[[float], int] | None, unit: float) -> tuple[float, int]:
+    """The value with so few decimals, ``first`` or more, that rounding one way moves it by no more than it may."""
+    for decimals in range(first, first + 3):
+        shown = _stepped(value, 10.0**-decimals, way, unit)
+        if way is None or abs(shown - value) <= NEAR * unit:
+            break
+    return shown, decimals
 
 
 def format_decades(log_value: float | None, digits: int = 2, way: Callable[[float], int] | None = None) -> str:
@@ -36,40 +46,52 @@ def format_decades(log_value: float | None, digits: int = 2, way: Callable[[floa
         return ABSENT
     if math.isinf(log_value):
         return "inf" if log_value > 0 else "-inf"
-    shown = f"{_stepped(log_value / LN10, 10.0**-digits, way):.{digits}f}"
+    shown = f"{_stepped(log_value / LN10, 10.0**-digits, way, 1 / LN10):.{digits}f}"
     return shown.lstrip("-") if float(shown) == 0 else shown
 
 
 def format_factor(log_value: float, way: Callable[[float], int] | None = None) -> str:
     """The factor itself, in full between 0.001 and a million and as a power of ten elsewhere.
 
-    What is said to be at most is rounded `UP`, a slope that was found `DOWN`.
+    What is said to be at most is rounded `UP`, a slope that was found `DOWN`: in three digits, and in a fourth where
+    three would move it by more than a thousandth.
 
     >>> format_factor(0.0), format_factor(6.907755), format_factor(69.07755), format_factor(float("-inf"))
     ('1', '1,000', '10^30.00', '0')
     >>> format_factor(3.6456725, UP), format_factor(3.6456725, DOWN)
-    ('38.4', '38.3')
+    ('38.31', '38.3')
     """
     if math.isinf(log_value):
         return "infinite" if log_value > 0 else "0"
     if not -3 <= log_value / LN10 < 6:
         return f"10^{format_decades(log_value, way=way)}"
     value = math.exp(log_value)
-    if value >= 100:
-        return f"{_stepped(value, 1.0, way):,.0f}"
-    return f"{_stepped(value, 10.0 ** (math.floor(math.log10(value)) + 1 - DIGITS), way):.{DIGITS}g}"
+    first = max(DIGITS - 1 - math.floor(math.log10(value)), 0)
+    shown = "{:,.{}f}".format(*_near_enough(value, first, way, value))
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
 def format_power(log_value: float, way: Callable[[float], int] | None = None) -> str:
     """The factor as a power of ten, with its value in full where that is readable.
 
-    >>> format_power(6.907755)
-    '10^3.00 (1,000)'
+    >>> format_power(6.907755, DOWN), format_power(0.69314718056, UP)
+    ('10^3.00 (1,000)', '10^0.3011 (2)')
     """
     short = format_factor(log_value, way)
     if math.isinf(log_value) or short.startswith("10^"):
         return short
-    return f"10^{format_decades(log_value, way=way)} ({short})"
+    return f"10^{fine_decades(log_value, way)} ({short})"
+
+
+def fine_decades(log_value: float, way: Callable[[float], int] | None) -> str:
+    """Decades with as many decimals as keep the factor to a thousandth, two at least.
+
+    >>> fine_decades(-1.1971070, UP), fine_decades(-1.1971071, DOWN), fine_decades(1e-9, UP)
+    ('-0.5198', '-0.52', '0.00')
+    """
+    if math.isinf(log_value):
+        return format_decades(log_value)
+    return format_decades(log_value, _near_enough(log_value / LN10, 2, way, 1 / LN10)[1], way)
 
 
 def sigma_range(sigma: Mapping[str, float] | None) -> str:

@@ -42,7 +42,8 @@ TERMS = (
     ("gauge", "A way to write the same function down with other weights, such as larger weights before a BatchNorm "
      "with a larger σ. What depends on the gauge is no property of the network."),
     ("published products", "Products of norms and of 1/σ as the literature states them. They depend on the gauge."),
-    ("reached", "How much the steepest direction found at a sample had grown by a layer's output: observed."),
+    ("reached", "How much a direction had grown by a layer's output, observed: the steepest one found at the samples, "
+     "and in a ball or everywhere the one at the sample where the search for slopes began."),
     ("slack", "What a layer's gain allows over what the layer did to that direction. The layer with the most slack "
      "owns the gap."),
     ("scope", "Where an upper bound holds. point: at the samples and nowhere else. ball:R: for all inputs within R of "

@@ -83,7 +83,7 @@ def _opening(reading: Reading) -> Content:
         paragraphs(troubles, "warn"),
         tag(
             "div",
-            paragraphs([verdict.judgement(reading)]),
+            paragraphs(filter(None, [verdict.judgement(reading), verdict.standing_sentence(reading)])),
             tag("div", tag("b", "What to do next"), listing(next_steps(reading)), class_="next"),
             class_="judgement",
         ),
@@ -128,14 +128,17 @@ def sensitive_samples(reading: Reading) -> Markup:
     if not ranked:
         return Markup()
     count = plural(len(reading.samples), "sample")
-    told = f"All {count}, the steepest slope found first."
+    told, start = f"All {count}, the steepest slope found first.", ""
     if len(reading.samples) > SHOWN:
         told = f"The {SHOWN} of {count} with the steepest slopes found."
-    return markup(tag("p", told) if len(ranked) > 1 else None, tag("ul", map(_card, ranked), class_="cards"))
+    if reading.scope.kind == "global":
+        told, start = f"Of {count} those from which the search met the steepest slopes, away from them.", "met from "
+    cards = (_card(sample, start) for sample in ranked)
+    return markup(tag("p", told) if len(ranked) > 1 or start else None, tag("ul", cards, class_="cards"))
 
 
-def _card(sample: Mapping[str, Any]) -> Markup:
-    name, picture = f"sample {sample.get('index', '')}", sample.get("picture")
+def _card(sample: Mapping[str, Any], start: str) -> Markup:
+    name, picture = f"{start}sample {sample.get('index', '')}", sample.get("picture")
     shown = isinstance(picture, str) and PICTURE.fullmatch(picture)
     bounds = [
         (tag("br"), f"{end} ", sentence_markup(format_factor(float(sample[key]) * LN10, way)))
@@ -147,7 +150,7 @@ def _card(sample: Mapping[str, Any]) -> Markup:
 
 def loss_section(reading: Reading) -> Markup:
     """Constants of usual losses in the input."""
-    rows = tuple((name, format_decades(value * LN10)) for name, value in reading.loss.items())
+    rows = tuple((name, format_decades(value * LN10, way=UP)) for name, value in reading.loss.items())
     title = "How fast a loss of one sample can change with the input: upper bound times the loss's own constant"
     return html_table(Grid(title, ("loss", "log10"), rows, frozenset({1}))) if rows else Markup()
 

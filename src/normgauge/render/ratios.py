@@ -5,7 +5,7 @@ from __future__ import annotations
 from normgauge.core.ratios import LAWS, LayerRatio, Ratios
 from normgauge.render.console import Block
 from normgauge.render.difference import signed_decades
-from normgauge.render.numbers import format_decades, format_factor, plural
+from normgauge.render.numbers import UP, format_decades, format_factor, plural
 from normgauge.render.table import Grid
 
 MEANING = (
@@ -58,7 +58,15 @@ def _row(layer: LayerRatio) -> tuple[str, ...]:
     note = f"no statement: {layer.why}" if layer.why else "scale-free" if layer.scale_free else ""
     powers = (signed_decades(ratio), signed_decades(None if ratio is None else 2 * ratio))
     count = str(layer.normalizers[0] - layer.normalizers[1])
-    return (layer.name, layer.kind, format_decades(layer.log_a), format_decades(layer.log_b), *powers, count, note)
+    return (
+        layer.name,
+        layer.kind,
+        format_decades(layer.log_a, way=UP),
+        format_decades(layer.log_b, way=UP),
+        *powers,
+        count,
+        note,
+    )
 
 
 def laws() -> Grid:

@@ -16,7 +16,7 @@ from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 8  # more claims than this are shown as a table
 DECIDES = "◂"  # marks the comparison that a verdict rests on
-CLAIM = 112  # letters of a claim in the table; `--claim` shows all of it
+CLAIM, LISTED = 112, 320  # letters of a claim in the table of numbers, and in the list; `--claim` shows all of it
 FOREMOST = (  # the roots of the errors that open
     "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
     "radial-eigenvalue", "decay-factor-two",
@@ -62,11 +62,12 @@ def by_source(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     return found
 
 
-def source_heading(source: str, count: int) -> str:
-    """A source and how many claims are shown of it; our own results are no claims."""
+def source_heading(source: str, count: int, about: Sequence[str] = ()) -> str:
+    """A source, what ``about`` says of it, and how many claims are shown; our own results are no claims."""
     if source == OWN:
         return f"Our own results: {count}"
-    return f"{source[:1].upper()}{source[1:]}: {plural(count, 'claim')}"
+    more = next((f" ({words.partition(': ')[2]})" for words in about if words.startswith(f"{source}: ")), "")
+    return f"{source[:1].upper()}{source[1:]}{more}: {plural(count, 'claim')}"
 
 
 def published_claims(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -188,10 +189,10 @@ def claims_grid(title: str, outcomes: Sequence[Outcome]) -> Grid:
     return Grid(title, headers, rows, frozenset({3, 4, 5, 6}))
 
 
-def _opening_cells(claim: Entry) -> tuple[str, str, str]:
+def _opening_cells(claim: Entry, most: int = CLAIM) -> tuple[str, str, str]:
     """Id, verdict and what fits of place and reading."""
     words = f"{claim.at.partition(';')[0]}: {claim.reading}"
-    short = words if len(words) <= CLAIM else words[:CLAIM].rsplit(" ", 1)[0] + " …"
+    short = words if len(words) <= most else words[:most].rsplit(" ", 1)[0] + " …"
     return claim.id, SHORT.get(claim.verdict, str(claim.verdict)), short
 
 
@@ -208,8 +209,9 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 
 
 def claims_index(title: str, outcomes: Sequence[Outcome]) -> Grid:
-    """Return a table to find claims in: a line or two each."""
-    return Grid(title, ("id", "verdict", "claim"), tuple(_opening_cells(outcome.claim) for outcome in outcomes))
+    """Return a table to find claims in: a few lines each, since what a claim asserts may stand at its end."""
+    rows = tuple(_opening_cells(outcome.claim, LISTED) for outcome in outcomes)
+    return Grid(title, ("id", "verdict", "claim"), rows)
 
 
 def claims_list(title: str, outcomes: Sequence[Outcome]) -> Grid:
@@ -294,7 +296,9 @@ def theory_blocks(ledger: Ledger, every: bool = True) -> list[Block]:
         body = [part for outcome in ledger.outcomes for part in in_full(outcome)]
         compared = any(outcome.findings for outcome in ledger.outcomes)
         words = [f"  {name}: {sentence}" for name, sentence in TERMS] if compared else []
-        return [*body, "", *words, verdict_summary(ledger), check_summary(ledger)]
+        shown = {f"{outcome.claim.source}:" for outcome in ledger.outcomes}
+        papers = [f"{about}." for about in ledger.sources if about.startswith(tuple(shown))]
+        return [*body, "", *words, *papers, verdict_summary(ledger), check_summary(ledger)]
     groups = by_source(ledger.outcomes).items() if every else ()
     tables = [claims_grid(source_heading(name, len(group)), group) for name, group in groups]
     own = len(ledger.outcomes) - len(published_claims(ledger.outcomes))

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
 from normgauge.core.reading import Reading
 from normgauge.core.refute import contradictions
 from normgauge.core.spelled import LN10
-from normgauge.render.numbers import DOWN, UP, format_decades, format_factor, format_power, plural, scope_words
+from normgauge.render.numbers import (
+    DOWN,
+    NEAR,
+    UP,
+    fine_decades,
+    format_decades,
+    format_factor,
+    format_power,
+    plural,
+    scope_words,
+)
 
 LISTED = 4
+METHODS = {
+    "jacobian": "by the Jacobian there",
+    "open units": "by the slopes left open there",
+    "loop": "by one weighted norm",
+    "everywhere": "by that over all inputs",
+}
+FEW = 5  # samples of which a median says something
 TIGHT, USEFUL, LOOSE = 0.31, 1.0, 3.0  # decades from the slope found up to the bound: a factor of 2, of 10, of 1,000
 
 
@@ -26,8 +44,8 @@ def bracket_line(reading: Reading) -> str:
 
 
 def judgement(reading: Reading) -> str:
-    """Whether the bound is of use, and where the slope found stands among the networks that come with normgauge."""
-    return " ".join(filter(None, [use_sentence(reading), standing_sentence(reading)]))
+    """Whether the bound is of use, and how steep the network is at most samples."""
+    return " ".join(filter(None, [use_sentence(reading), typical_sentence(reading)]))
 
 
 def opening_sentences(reading: Reading) -> list[str]:
@@ -98,9 +116,17 @@ def bracket_sentence(reading: Reading) -> str:
         return f"{found}; above it nothing is ruled out."
     owner = reading.gap_owner()
     if owner is None or reading.gap <= 0.05:
-        return f"{found}, so the truth lies within {max(reading.gap, 0.0):.2f} decades{_steepest_layer(reading)}."
-    slack = f"{owner.name} ({owner.kind}) has the most slack, {(owner.log_slack or 0.0) / LN10:.2f}"
-    return f"{found}, so the truth lies within {reading.gap:.2f} decades; {slack}."
+        return f"{found}, so the truth {_known_to(reading)}{_steepest_layer(reading)}."
+    slack = format_decades(owner.log_slack, way=UP)
+    most = f"{owner.name} ({owner.kind}) has the most slack, {slack} decades beyond what it did"
+    return f"{found}, so the truth {_known_to(reading)}; {most}."
+
+
+def _known_to(reading: Reading) -> str:
+    """How well the truth is known, between the slope found and the bound."""
+    if reading.gap * LN10 <= NEAR:
+        return "is known to 0.1 %"
+    return f"lies within {format_decades(reading.gap * LN10, way=UP)} decades"
 
 
 def _steepest_layer(reading: Reading) -> str:
@@ -117,7 +143,9 @@ def use_sentence(reading: Reading) -> str:
         return f"The bound is of no use here. {_beyond(reading)}" if reading.log_lower > -math.inf else ""
     if math.isinf(reading.gap):
         return ""
-    factor = format_factor(max(reading.gap, 0.0) * LN10, UP)
+    if reading.gap * LN10 <= NEAR:
+        return "The bound is tight: what occurs comes within 0.1 % of it."
+    factor = format_factor(reading.gap * LN10, UP)
     if reading.gap <= TIGHT:
         return f"The bound is tight: at most {factor} times what occurs."
     if reading.gap <= USEFUL:
@@ -134,6 +162,21 @@ def _beyond(reading: Reading) -> str:
     return "Nothing steeper was found, which does not rule it out: the readings at the samples say more."
 
 
+def typical_sentence(reading: Reading) -> str:
+    """The median of the slopes found at the samples, where there are enough of them to have one; empty elsewhere."""
+    slopes = sample_slopes(reading)
+    if reading.scope.kind != "point" or len(slopes) < FEW:
+        return ""
+    return f"That is about the steepest sample; the median of {len(slopes)} has {format_factor(median(slopes), DOWN)}."
+
+
+def sample_slopes(reading: Reading) -> list[float]:
+    """Logs of the slopes found at the samples; empty where one of them has none."""
+    slopes = [row.get("log10_lower") for row in reading.samples]
+    found = [slope * LN10 for slope in slopes if isinstance(slope, float)]
+    return found if len(found) == len(slopes) else []
+
+
 def standing_sentence(reading: Reading) -> str:
     """Where the slope found stands among the references, which were made at the scale of their own data."""
     known = reference.standings(str(reading.scope))
@@ -141,10 +184,10 @@ def standing_sentence(reading: Reading) -> str:
         return ""
     own = reading.log_lower / LN10
     below, above = ([one for one in known if (one.lower <= own) == under] for under in (True, False))
-    near = [f"above {below[-1].title} ({format_factor(below[-1].lower * LN10)})"] if below else []
-    near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10)})"] if above else []
+    near = [f"above {below[-1].title} ({format_factor(below[-1].lower * LN10, DOWN)})"] if below else []
+    near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10, DOWN)})"] if above else []
     place = " and ".join(near)
-    told = f"{len(below)} have a smaller slope found, on data of their own"
+    told = f"{len(below)} {'has' if len(below) == 1 else 'have'} a smaller slope found, on data of their own"
     return f"Of {len(known)} reference networks {told}: it is {place}."
 
 
@@ -181,11 +224,16 @@ def balance_sentence(reading: Reading) -> str | None:
     )
 
 
+def method_words(reading: Reading) -> str:
+    """What gave the upper bound."""
+    return METHODS.get(reading.method, f"by {reading.method}")
+
+
 def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
-    gap = "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}"
+    gap = format_decades(reading.gap * LN10)
     other = reading.log_upper < reading.log_capacity
-    method = f"{reading.method}; balanced {format_decades(reading.log_capacity, way=UP)}, " if other else ""
-    upper, folded = (format_decades(log, way=UP) for log in (reading.log_upper, reading.log_folded))
-    lower = format_decades(reading.log_lower, way=DOWN)
+    method = f"{method_words(reading)}; balanced {fine_decades(reading.log_capacity, UP)}, " if other else ""
+    upper, folded = (fine_decades(log, UP) for log in (reading.log_upper, reading.log_folded))
+    lower = fine_decades(reading.log_lower, DOWN)
     return f"log10 upper {upper} ({method}folded {folded}), lower {lower}, gap {gap} decades"

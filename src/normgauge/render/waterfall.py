@@ -10,9 +10,9 @@ from typing import NamedTuple
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import svg
-from normgauge.render.levels import Bar, bars, layer_product
+from normgauge.render.levels import Bar, bars, followed_direction, layer_product
 from normgauge.render.markup import Content, Markup
-from normgauge.render.numbers import format_decades, plural, scope_words
+from normgauge.render.numbers import DOWN, UP, format_decades, plural, scope_words
 from normgauge.render.svg import Axis, Shape
 
 TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
@@ -27,7 +27,7 @@ KEY = (
     ("truth", "the truth lies here"),
     ("truth endless", "the truth lies here or above: no finite bound"),
     ("floor", "reached for sure"),
-    ("line reached", "what the steepest direction found did"),
+    ("line reached", "what {followed} did"),
 )
 
 
@@ -49,7 +49,8 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
     """Draw the waterfall; empty without layers.
 
     One bar a layer, from the largest level of its inputs to the level at its output. Dashed: the balanced bound.
-    Shaded: below the slope found, and between the two, where the truth lies. Line: what the steepest direction did.
+    Shaded: below the slope found, and between the two, where the truth lies. Line: what the steepest
+    direction did at the sample where the search for slopes began.
 
     Args:
         reading: what to draw.
@@ -80,7 +81,7 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
         [svg.path(way, kind) for kind in ("reached halo", "reached") if way],  # the halo shows on a bar as well
         _levels(marks, up, shape),
         _names(reading.layers, across, bottom - 6),
-        key=[entry for entry in KEY if entry[0] in shown],
+        key=[(mark, told.format(followed=followed_direction(reading))) for mark, told in KEY if mark in shown],
         left=shape.left,
     )
 
@@ -102,7 +103,12 @@ def _marks(reading: Reading) -> list[Mark]:
     if one_by_one is not None and one_by_one < math.inf:
         known.insert(0, ("layer by layer", one_by_one, "product"))
     return [
-        Mark(name, "no finite" if log == math.inf else format_decades(log), log / LN10, kind)
+        Mark(
+            name,
+            "no finite" if log == math.inf else format_decades(log, way=DOWN if kind == "found" else UP),
+            log / LN10,
+            kind,
+        )
         for name, log, kind in known
         if log > -math.inf
     ]
@@ -140,9 +146,9 @@ def _bar(bar: Bar, at: tuple[Axis, Axis], shape: Shape, key: str) -> Markup:
 def describe_layer_bar(bar: Bar) -> str:
     """Describe a bar in words."""
     first, last = bar.records[0], bar.records[-1]
-    levels = f"level {bar.start:.2f} to {format_decades(bar.end * LN10)}"
+    levels = f"level {format_decades(bar.start * LN10, way=UP)} to {format_decades(bar.end * LN10, way=UP)}"
     if first is last:
-        return f"{first.name} ({first.kind}): log10 gain {format_decades(first.gain.hi)}, {levels}"
+        return f"{first.name} ({first.kind}): log10 gain {format_decades(first.gain.hi, way=UP)}, {levels}"
     return f"{len(bar.records)} layers, {first.name} to {last.name}: {levels}"
 
 

@@ -53,7 +53,8 @@ ABOUT = tuple(f"{source['name']}: {source['about']}" for source, _ in _LOADED if
 def find_claims(names: Sequence[str]) -> list[Claim]:
     """The claims called by ``names``: an id (``T.L1``), the start of several (``T``) or a place (``Lemma 1``).
 
-    All where no name is given.
+    A source is a name too (``Than 2025``, ``2511.00958``), and so are words of what is claimed (``LayerNorm``), where
+    nothing else is called so. All where no name is given.
 
     Raises:
         InputError: for a name that is neither, with the nearest ids.
@@ -63,23 +64,37 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
         hits = {k: c for k, c in CLAIMS.items() if k.lower() == name.lower()}
         hits = hits or {k: c for k, c in CLAIMS.items() if not name or f"{k}.".lower().startswith(f"{name}.".lower())}
         hits = hits or {k: c for k, c in CLAIMS.items() if k.lower().startswith(name.lower())}
-        hits = hits or {k: c for k, c in CLAIMS.items() if _names(c.entry.at, name)}
+        for part in (_source, _place, _words):
+            hits = hits or {k: c for k, c in CLAIMS.items() if _names(part(c.entry), name)}
         if not hits:
             near = difflib.get_close_matches(name.upper(), {k.upper(): k for k in CLAIMS}, n=5, cutoff=0.3)
             nearest = ", ".join(k for k in CLAIMS if k.upper() in near)
             if name.lower() in list(Verdict):
                 nearest = f"none; the claims that are so: --verdict {name.lower()}"
             raise InputError(
-                f"claim: expected an id such as T.L1 or a place such as 'Lemma 1', got {name!r}; "
-                f"nearest: {nearest or 'none'}"
+                f"claim: expected an id such as T.L1, a place such as 'Lemma 1', or words that a claim has, got "
+                f"{name!r}; nearest: {nearest or 'none'}"
             )
         chosen |= hits
     return list(chosen.values())
 
 
-def _names(place: str, words: str) -> bool:
-    """Whether a place names a part of its source: "Lemma 1" is not in "Lemma 12"."""
-    return " " in words and re.search(rf"\b{re.escape(words)}(?!\w)", place, re.IGNORECASE) is not None
+def _place(entry: Entry) -> str:
+    return entry.at
+
+
+def _source(entry: Entry) -> str:
+    return f"{entry.source} {' '.join(about for about in ABOUT if about.startswith(f'{entry.source}:'))}"
+
+
+def _words(entry: Entry) -> str:
+    return f"{entry.words} {entry.reading}"
+
+
+def _names(text: str, words: str) -> bool:
+    """Whether a text has these words, each whole: "Lemma 1" is not in "Lemma 12", "§4.2" is "section 4.2"."""
+    text, words = (re.sub(r"\bsections?\s+", "§", part, flags=re.IGNORECASE) for part in (text, words))
+    return re.search(rf"(?<!\w){re.escape(words)}(?!\w|\.\d)", text, re.IGNORECASE) is not None
 
 
 def check_claims(

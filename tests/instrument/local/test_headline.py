@@ -203,6 +203,20 @@ def test_many_samples_of_a_deep_network_are_left_to_more_effort(monkeypatch) -> 
     assert reading.method == "balanced" and headline.MORE in reading.notes
 
 
+def test_around_many_samples_multipliers_are_not_tuned_on_the_way_which_is_said(monkeypatch) -> None:
+    from normgauge.instrument.local import headline
+
+    torch.manual_seed(0)
+    layers = [m for _ in range(2) for m in (nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU())]
+    model, x = nn.Sequential(*layers), torch.randn(3, 6)
+    tuned = ng.gauge(model, x, scope="ball:0.01")
+    monkeypatch.setattr(headline, "TUNED", 0.0)
+    reading = ng.gauge(model, x, scope="ball:0.01")
+    assert reading.method == tuned.method == "open units" and reading.log_upper >= tuned.log_lower
+    assert headline.UNTUNED in reading.notes and headline.UNTUNED not in tuned.notes
+    assert headline.UNTUNED not in ng.gauge(model, x[:1], scope="ball:0.01", search=False).notes  # alone
+
+
 def test_a_ball_is_never_above_all_inputs_in_whatever_order_they_are_read() -> None:
     model, x, radius = random_case(2)  # its ball is so large that the sweep through it gives more than all inputs
     for scopes in (("global", f"ball:{radius!r}"), (f"ball:{radius!r}", "global")):

@@ -85,7 +85,7 @@ def steepest(model: nn.Module, x: Tensor, radius: float, seed: int) -> float:
 
 @pytest.mark.parametrize("name", list(NETS))
 @pytest.mark.parametrize("radius", [0.01, 0.1, 1.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_slopes_found_stay_below(name: str, radius: float, seed: int) -> None:
     model, x = built(name, seed)
     found = swept(model, x, radius)

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -74,43 +75,53 @@ def pieces(model: nn.Sequential) -> Iterator[np.ndarray]:
     """The Jacobian on every linear piece that holds a ball of radius `ROOM`."""
     layers = [(part.weight.detach().numpy(), part.bias.detach().numpy()) for part in model[::2]]
     inputs = layers[0][0].shape[1]
-    yield from _below(layers, np.eye(inputs), np.zeros(inputs), [])
+    yield from _below(layers, np.eye(inputs), np.zeros(inputs), Piece([], np.zeros(inputs), 1.0))
 
 
-def _below(layers: list, slope: np.ndarray, offset: np.ndarray, known: Rows) -> Iterator[np.ndarray]:
+def _below(layers: list, slope: np.ndarray, offset: np.ndarray, known: Piece) -> Iterator[np.ndarray]:
     (weight, bias), rest = layers[0], layers[1:]
     slope, offset = weight @ slope, weight @ offset + bias
     if not rest:
         yield slope
         return
-    for on, rows in _patterns(slope, offset, known):
-        yield from _below(rest, slope * on[:, None], offset * on, rows)
+    for on, piece in _patterns(slope, offset, known):
+        yield from _below(rest, slope * on[:, None], offset * on, piece)
 
 
-def _patterns(slope: np.ndarray, offset: np.ndarray, known: Rows) -> Iterator[tuple[np.ndarray, Rows]]:
-    """Which units of a layer may be on together where ``known`` holds, and the half spaces that say so."""
-    found: list[tuple[list[float], Rows]] = [([], known)]
+def _patterns(slope: np.ndarray, offset: np.ndarray, known: Piece) -> Iterator[tuple[np.ndarray, Piece]]:
+    """Which units of a layer may be on together inside ``known``, and the piece where they are."""
+    found: list[tuple[list[float], Piece]] = [([], known)]
     for row, shift in zip(slope, offset, strict=True):
         size = float(np.linalg.norm(row))
         if size == 0:
-            found = [([*on, float(shift > 0)], rows) for on, rows in found]
+            found = [([*on, float(shift > 0)], piece) for on, piece in found]
             continue
         tried = [
-            ([*on, side], [*rows, ((2 * side - 1) * row / size, (2 * side - 1) * float(shift) / size)])
-            for on, rows in found
+            ([*on, side], piece.cut((2 * side - 1) * row / size, (2 * side - 1) * float(shift) / size))
+            for on, piece in found
             for side in (1.0, 0.0)
         ]
-        found = [(on, rows) for on, rows in tried if is_met(rows)]
-    return ((np.array(on), rows) for on, rows in found)
+        found = [(on, piece) for on, piece in tried if piece is not None]
+    return ((np.array(on), piece) for on, piece in found)
 
 
-def is_met(rows: Rows) -> bool:
-    """Whether a ball of radius `ROOM` fits into all half spaces."""
-    a, b = np.array([row for row, _ in rows]), np.array([shift for _, shift in rows])
-    goal = np.append(np.zeros(a.shape[1]), -1.0)
-    bounds = [(None, None)] * a.shape[1] + [(None, 1.0)]
-    found = linprog(goal, A_ub=np.hstack([-a, np.ones((len(a), 1))]), b_ub=b, bounds=bounds, method="highs")
-    return found.status == 0 and -found.fun > ROOM
+class Piece(NamedTuple):
+    """Half spaces and a ball inside all of them, of a radius above `ROOM`."""
+
+    rows: Rows
+    centre: np.ndarray
+    radius: float
+
+    def cut(self, normal: np.ndarray, shift: float) -> Piece | None:
+        """What lies in one half space more; None where no ball of radius `ROOM` fits."""
+        rows, depth = [*self.rows, (normal, shift)], float(normal @ self.centre + shift)
+        if depth > ROOM:  # the same ball or a smaller one: no program is needed
+            return Piece(rows, self.centre, min(self.radius, depth))
+        a, b = np.array([row for row, _ in rows]), np.array([shift for _, shift in rows])
+        goal = np.append(np.zeros(a.shape[1]), -1.0)
+        bounds = [(None, None)] * a.shape[1] + [(None, 1.0)]
+        found = linprog(goal, A_ub=np.hstack([-a, np.ones((len(a), 1))]), b_ub=b, bounds=bounds, method="highs")
+        return Piece(rows, found.x[:-1], -found.fun) if found.status == 0 and -found.fun > ROOM else None
 
 
 def batch_for(model: nn.Sequential, seed: int, samples: int = 8) -> Tensor:

@@ -171,3 +171,14 @@ def test_a_negative_radius_is_refused() -> None:
     for radius in (-1.0, math.nan):
         with pytest.raises(InputError, match="radius"):
             search(lambda x: x, gaussian(2, 3), 2, radius)
+
+
+def test_known_directions_begin_the_search_and_useless_ones_do_no_harm() -> None:
+    network, x = nn.Linear(60, 50).double(), torch.ones(2, 60, dtype=torch.float64)  # too many outputs for all rows
+    truth = torch.linalg.matrix_norm(network.weight.detach(), 2)
+    steep = torch.linalg.svd(network.weight.detach()).Vh[:1].expand(2, -1)
+    for first in (steep, torch.zeros_like(steep), steep[:, :7], steep * math.nan):
+        found = search(network, x, 2, 0.0, first=first, brief=True)
+        assert (found.log_lower.exp() <= truth).all() and (found.log_lower.exp() >= 0.95 * truth).all()
+    (sigma,) = search(network, x[:1], 1, 0.0, first=steep[:1], brief=True).log_lower.exp()
+    assert float(sigma) == pytest.approx(float(truth), rel=1e-6)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normgauge.instrument.rules import attention
-from normgauge.instrument.rules.attention import largest_singular, lift, softmax_weights
+from normgauge.instrument.rules.attention import _single_product, largest_singular, lift, softmax_weights
 from normgauge.instrument.rules.flow import Commute, SamplesMixed
 from tests.instrument.rules.one_step import bound, check, composed, jacobian_norm, last
 
@@ -173,3 +173,24 @@ def test_spectral_norms_of_many_matrices():
         exact = torch.linalg.svdvals(matrices)[:, 0] if 0 not in shape else torch.zeros(2).double()
         upper = largest_singular(matrices)
         assert (upper >= exact * (1 - 1e-12)).all() and (upper <= exact * 1.06 + 1e-12).all()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-90, 1e90])
+def test_norms_by_squaring_hold_in_float32_and_without_it(size: float, monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    flat = torch.eye(40, dtype=torch.float64).expand(50, -1, -1)
+    matrices = torch.cat([torch.randn(50, 40, 40, generator=generator, dtype=torch.float64), flat]) * size
+    truth = torch.linalg.matrix_norm(matrices, 2)
+    for precision in ("highest", "medium"):
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda precision=precision: precision)
+        upper = largest_singular(matrices)
+        assert (upper >= truth).all() and (upper[:50] <= 1.02 * truth[:50]).all() and (upper <= 1.2 * truth).all()
+    assert float(largest_singular(torch.zeros_like(matrices)).max()) == 0.0
+
+
+def test_short_numbers_in_float32_products_are_seen(monkeypatch) -> None:
+    matrices = torch.randn(100, 40, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    usual = torch.Tensor.float
+    monkeypatch.setattr(torch.Tensor, "float", lambda self: usual(self).bfloat16().to(torch.float32))
+    assert (largest_singular(matrices) >= torch.linalg.matrix_norm(matrices, 2)).all()
+    assert _single_product(matrices, 1e-5) is None

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from normgauge.instrument.spectral.circulant import surround
+from normgauge.instrument.spectral.circulant import steepest_groups, surround
 from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
 from tests.instrument.spectral.conv_truth import gaussian, same, true_log_norm
 
@@ -22,6 +22,21 @@ def test_what_stands_around_a_layer() -> None:
     assert copied.factor == pytest.approx(math.sqrt(3)) and copied.base.input_size == (8,)
     transposed = surround(weight, ConvSpec((3,), stride=(2,), transposed=True))
     assert not transposed.base.transposed and transposed.base.input_size == (7,) and transposed.outputs == (3,)
+
+
+@pytest.mark.parametrize(("groups", "outputs", "transposed"), [(12, 12, False), (6, 12, False), (4, 8, True)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_groups_that_cannot_have_the_norm_are_left_out(
+    groups: int, outputs: int, transposed: bool, stride: int
+) -> None:
+    weight = gaussian(outputs, 2, 3, 3, seed=groups + stride)
+    weight[: outputs // groups] *= 4  # the first group has it
+    padding = ((1, 1), (1, 1))
+    spec = ConvSpec((7, 7), stride=(stride, stride), padding=padding, groups=groups, transposed=transposed)
+    kept, fewer = steepest_groups(weight, spec)
+    assert torch.equal(kept[: outputs // groups], weight[: outputs // groups]) and fewer.groups < groups
+    assert true_log_norm(kept, fewer) == pytest.approx(true_log_norm(weight, spec), abs=1e-12)
+    assert conv_norm(weight, spec, dense_limit=0).log.contains(true_log_norm(weight, spec))
 
 
 @pytest.mark.parametrize("channels", [(6, 6), (4, 7), (7, 2)])

@@ -12,7 +12,7 @@ from torch import Tensor
 from normgauge.core.rounding import SQUARED
 from normgauge.instrument.balance.descend import descend_weights, is_worth_proving
 from normgauge.instrument.balance.objective import Objective
-from normgauge.instrument.balance.ties import ChannelWeights, log_scale, tie_weights
+from normgauge.instrument.balance.ties import ChannelWeights, Ties, log_scale, tie_weights
 from normgauge.instrument.balance.weighted import Weighting, weighted_slopes
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.rules.flow import Diagonal, Kernel, NormalizerMap
@@ -53,29 +53,32 @@ def both_bounds(parts: Composition, given: Tensor | None = None) -> tuple[Balanc
     """
     forms = [g.form for transfer in parts.transfers.values() for g in transfer.gains]
     rough = any(isinstance(form, Kernel) and form.rough for form in forms)
-    folded = folded_bound(parts, rough=rough)
-    best = balanced_bound(parts, folded, given)
+    ties = tie_weights(parts)
+    folded = folded_bound(parts, ties, rough=rough)
+    best = balanced_bound(parts, folded, given, ties)
     if rough and best.table is folded.table:  # nothing else was proved
-        folded = folded_bound(parts)
+        folded = folded_bound(parts, ties)
         best = replace(folded, gauges=best.gauges)
     return folded, best
 
 
-def folded_bound(parts: Composition, *, rough: bool = False) -> Balanced:
+def folded_bound(parts: Composition, ties: Ties | None = None, *, rough: bool = False) -> Balanced:
     """Return the bound with linear maps folded into the normalizers beside them; nothing is optimised."""
     plain = plain_bound(parts)
     if not math.isfinite(plain.total):
         return plain
-    weighting = Weighting(parts, tie_weights(parts), rough)
+    weighting = Weighting(parts, ties or tie_weights(parts), rough)
     folded = _certified(weighting, fold_weights(weighting))
     return folded if folded.total <= plain.total else plain
 
 
-def balanced_bound(parts: Composition, folded: Balanced, given: Tensor | None = None) -> Balanced:
+def balanced_bound(
+    parts: Composition, folded: Balanced, given: Tensor | None = None, ties: Ties | None = None
+) -> Balanced:
     """Return the smallest bound found over the channel weights, proved; never above the folded one."""
     if not math.isfinite(folded.total):
         return folded
-    weighting = Weighting(parts, tie_weights(parts))
+    weighting = Weighting(parts, ties or tie_weights(parts))
     theta = _chosen(weighting, folded) if given is None else given
     if theta is None or len(theta) != weighting.free or not is_moderate(theta):
         return replace(folded, gauges=tuple(sorted(weighting.ties.named)))

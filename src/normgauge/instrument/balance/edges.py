@@ -19,8 +19,8 @@ log gain a sample and its pull."""
 
 def leading_shares(terms: Array) -> Array:
     """Along the last axis, equal shares for all the largest entries: folded weights leave many of them equal."""
-    top = terms == terms.max(-1, keepdims=True)
-    shares: Array = top / top.sum(-1, keepdims=True)
+    top = terms == np.maximum.reduce(terms, -1, keepdims=True)
+    shares: Array = top / (np.count_nonzero(top) if top.ndim == 1 else top.sum(-1, keepdims=True))
     return shares
 
 
@@ -55,11 +55,11 @@ def apart_edge(
     log: Array, before: int | None, after: int | None, weights: dict[int, Array], *_: Any
 ) -> tuple[Array, Pull]:
     """log of the gain, the largest weight behind it and the smallest before it."""
-    sides = [(index, sign) for index, sign in ((after, 1), (before, -1)) if index is not None]
-    for index, sign in sides:
-        log = log + (sign * weights[index]).max()
+    sides = [(index, sign, sign * weights[index]) for index, sign in ((after, 1), (before, -1)) if index is not None]
+    for _index, _sign, logs in sides:
+        log = log + np.maximum.reduce(logs)
 
     def pull(share: Array) -> list[tuple[int, Array]]:
-        return [(index, sign * share.sum() * leading_shares(sign * weights[index])) for index, sign in sides]
+        return [(index, sign * share.sum() * leading_shares(logs)) for index, sign, logs in sides]
 
     return log, pull

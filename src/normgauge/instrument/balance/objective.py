@@ -208,13 +208,21 @@ class Objective:
         return pairs
 
     def _squares(self, key: Key, make: Callable[[], Tensor], form: Matrix | Kernel) -> Tensor:
-        """The squared weights summed over kernel positions, (groups, rows, columns), kept between calls."""
+        """The squared weights summed over kernel positions, (groups, rows, columns), kept between calls.
+
+        Rows or columns on the side of which there are no weights are one.
+        """
         if key in self.squares:
             return self.squares[key]
         weight = make()
         groups = form.spec.groups if isinstance(form, Kernel) else 1
-        squares = weight.detach().double().square().reshape(*weight.shape[:2], -1).sum(2)
+        squares = weight.detach().double().square()
+        squares = squares if squares.ndim == 2 else squares.flatten(2).sum(2)
         squares = squares.reshape(groups, -1, weight.shape[1])
+        flipped = isinstance(form, Kernel) and form.spec.transposed
+        for axis, side in ((2, self.maps[key].before), (1, self.maps[key].after)):
+            if side is None:  # no weights there: only the sum over them counts
+                squares = squares.sum(3 - axis if flipped else axis, keepdim=True)
         if not isinstance(form.weight, Lent):  # all of them together would be what lending saves
             self.squares[key] = squares
         return squares
@@ -223,8 +231,12 @@ class Objective:
 def frobenius_pair(
     squares: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor
 ) -> tuple[float, Tensor, Tensor]:
-    """log ‖D_out W D_in⁻¹‖_F from the squared entries of W, and its slopes in log D_out and −log D_in."""
-    logs = [log.to(squares.device) for log in sided(form, log_out, log_in)]
+    """log ‖D_out W D_in⁻¹‖_F from the squared entries of W, and its slopes in log D_out and −log D_in.
+
+    A side of which ``squares`` holds the sum has no weights, and no slopes.
+    """
+    sizes = squares.shape[1:]
+    logs = [log[:, :n].to(squares.device) for log, n in zip(sided(form, log_out, log_in), sizes, strict=True)]
     first, second = ((2 * (log - log.max())).exp() for log in logs)
     rows = torch.einsum("gij,gj->gi", squares, second) * first
     total = rows.sum().clamp_min(TINY)
@@ -246,5 +258,9 @@ def _joined(arms: Sequence[Array], disjoint: bool) -> Array:
 
 def _share_of_arm(arm: Array, joined: Array, disjoint: bool) -> Array:
     """What one arm has in the log of the joined ones, a sample each; nothing where no arm carries anything."""
-    gap = np.subtract(arm, joined, out=np.full_like(joined, -np.inf), where=np.isfinite(joined))
+    known = np.isfinite(joined)
+    if known.all():
+        gap = arm - joined
+    else:
+        gap = np.subtract(arm, joined, out=np.full_like(joined, -np.inf), where=known)
     return np.exp(2 * gap if disjoint else gap)

@@ -50,8 +50,9 @@ class SteeringPairs:
         if self.single is not None:
             return self.single
         weight = make()
-        size = float(weight.detach().abs().max().clamp_min(TINY))
-        single = (weight.detach() / size).float(), math.log(size)
+        size = max(float(torch.linalg.vector_norm(weight.detach(), math.inf)), TINY)
+        whole = weight.detach().float() if TINY_SINGLE < size < 1 / TINY_SINGLE else weight.detach() / size
+        single = whole.div(size if whole.dtype == torch.float32 else 1.0).float(), math.log(size)
         if not isinstance(self.form.weight, Lent):
             self.single = single
         return single

@@ -28,6 +28,7 @@ from normgauge.instrument.spectral.dense import dense_norm
 from normgauge.instrument.trace.step import Value
 
 Key = tuple[int, int]
+MODEST = 100.0  # logs of weights below which one may multiply after the other
 
 
 class Weighting:
@@ -164,9 +165,15 @@ def _constant(logs: Tensor) -> bool:
 
 def scale_weight(weight: Tensor, form: Matrix | Kernel, log_out: Tensor, log_in: Tensor) -> Tensor:
     """Return D_out W D_in⁻¹."""
-    first, second = sided(form, log_out.detach(), log_in.detach())
-    factor = (first.to(weight.device)[:, :, None] + second.to(weight.device)[:, None]).exp().flatten(0, 1)
-    return weight.detach().double() * factor.reshape(*factor.shape, *([1] * (weight.ndim - 2)))
+    first, second = (side.to(weight.device) for side in sided(form, log_out.detach(), log_in.detach()))
+    made = weight.detach().to(torch.float64, copy=True)
+    blocks = made.view(*first.shape, made.shape[1], -1)
+    rows, columns = first[:, :, None, None], second[:, None, :, None]
+    if all(not side.numel() or bool(side.abs().max() < MODEST) for side in (rows, columns)):
+        blocks.mul_(rows.exp()).mul_(columns.exp())  # neither product can leave float64
+    else:
+        blocks.mul_((rows + columns).exp())
+    return made
 
 
 def weighted_slopes(parts: Composition, gains: dict[Key, Tensor]) -> Tensor:

@@ -43,6 +43,8 @@ INF = math.inf
 SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
 NEWTON_STEP, DESCENT_STEP = 6e-10, 2e-10  # seconds of a step of order 1, by the cube
 FEWEST_STEPS = 6  # are always made
+TUNED = 0.2  # of the budget, in counted work of multipliers tuned on the way: all else on that way takes ten times that
+UNTUNED = "around so many samples multipliers were not tuned on the way: effort='long' may lower the bound a little"
 MORE = "effort='long' would look for a smaller bound in this ball"
 BALANCED, JACOBIAN, OPEN_UNITS, LOOP, EVERYWHERE = "balanced", "jacobian", "open units", "loop", "everywhere"
 ALL_INPUTS = "headline over all inputs"  # as a session keeps it
@@ -59,6 +61,7 @@ class Headline:
         chance: that a random start or a measured error misled it.
         notes: what a reader should know.
         multipliers: what it was proved with.
+        steepest: a direction at each sample, (samples, inputs), in which the network is about as steep, if one was met.
     """
 
     log_upper: Tensor
@@ -67,6 +70,7 @@ class Headline:
     chance: float = 0.0
     notes: tuple[str, ...] = ()
     multipliers: tuple[Multipliers, ...] = ()
+    steepest: Tensor | None = None
 
     @property
     def total(self) -> float:
@@ -123,7 +127,8 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
     if found.wide > 0.02:
         notes.append(f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}; more effort would narrow it")
-    return Headline(lowest, JACOBIAN, Evidence.COMPUTED if known else None, found.chance, tuple(notes))
+    evidence = Evidence.COMPUTED if known else None
+    return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), steepest=found.steepest)
 
 
 def _computed(session: Session, budget: float) -> JacobianNorms | None:
@@ -204,14 +209,18 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
     logs, chance, proved = plain.log_upper.clone(), 0.0, [False] * len(plain.log_upper)
     used: dict[int, list[float]] = {}
     spending = spending_of(session)
+    first = swept_sample(session, parts, 0, radius, spending.rows)
+    if first is None:
+        return None
+    tune = samples == 1 or not TUNED * spending.seconds < samples * DESCENT_STEP * first.work <= spending.seconds
     for sample in range(samples):
-        swept = swept_sample(session, parts, sample, radius, spending.rows)
-        if swept is None:
-            return None
-        steps = int(min(spending.steps, spending.seconds / step_seconds(swept) / samples))
         given = given_multipliers(session, radius, sample)
-        if given is None and samples * DESCENT_STEP * swept.work > spending.seconds:
-            return None  # many samples of a deep network: more effort would help
+        swept = swept_sample(session, parts, sample, radius, spending.rows, tune) if sample or not tune else first
+        if swept is not None and not tune and given is not None and len(given) != len(swept.logs):
+            swept = swept_sample(session, parts, sample, radius, spending.rows)  # of a file that was tuned
+        if swept is None or (given is None and samples * DESCENT_STEP * swept.work > spending.seconds):
+            return None  # not followed, or many samples of a deep network: more effort would help
+        steps = int(min(spending.steps, spending.seconds / step_seconds(swept) / samples))
         if given is None:
             best = swept.improved(spending.gap, max(steps, FEWEST_STEPS))
             bound, used[sample] = best.bound(), best.logs.tolist()
@@ -222,7 +231,8 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
         chance += swept.chance
     better = float(logs.max()) < plain.total or (radius == 0 and proved[int(logs.argmax())])
     kept = kept_multipliers(used) if radius else ()
-    return Headline(logs, OPEN_UNITS, None, chance, multipliers=kept) if better else None
+    notes = () if tune else (UNTUNED,)
+    return Headline(logs, OPEN_UNITS, None, chance, notes, kept) if better else None
 
 
 def step_seconds(swept: Swept) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from normgauge.instrument.probe.jacobian import random_rows
 from normgauge.instrument.probe.linearize import Linearization, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.work import GRAPH, PULL, PUSH
 from normgauge.instrument.spectral.dense import norms_squared
-from normgauge.instrument.spectral.random_start import random_start_ends, steps_for
+from normgauge.instrument.spectral.random_start import batched_lanczos, ends_from, facts_of, steps_for, top_ritz
 
 MOST_ROWS = 1000
 MOST_ENTRIES = 2**26  # of all dense Jacobians together: half a gigabyte
@@ -39,11 +39,13 @@ class JacobianNorms:
         norms: ‖J‖ at each sample from above, infinite where a difference quotient says otherwise; float64.
         chance: that one of them is too small.
         wide: log(upper/lower) of the widest.
+        steepest: a direction at each sample in which its Jacobian is about as steep, (samples, inputs), if one was met.
     """
 
     norms: Tensor
     chance: float = 0.0
     wide: float = 0.0
+    steepest: Tensor | None = None
 
 
 def jacobian_norms(network: SampleMap, budget: float, seed: int, fewest: int = 0) -> JacobianNorms | None:
@@ -75,7 +77,7 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int, fewest: int = 0
     if not tangent.tracked:
         return None
     agreed = _agrees(network, tangent) & (found.norms > SMALLEST)
-    return JacobianNorms(torch.where(agreed, found.norms, math.inf).cpu(), found.chance, found.wide)
+    return replace(found, norms=torch.where(agreed, found.norms, math.inf).cpu())
 
 
 def _all_rows(network: SampleMap, tangent: Linearization) -> JacobianNorms:
@@ -99,11 +101,14 @@ def _random_start(network: SampleMap, tangent: Linearization, steps: int, seed: 
     def each(x: Tensor) -> Tensor:
         return torch.stack([normal(x[:, k]) for k in range(STARTS)], dim=1)
 
-    grown = torch.linalg.vector_norm(normal(unit_rows(start[:, 0])), dim=1)
-    ends = random_start_ends(each, start, steps, CHANCE, LOST * grown)
+    basis, images, residual = batched_lanczos(each, start, min(steps, size))
+    facts = facts_of(basis, images, residual)
+    grown = torch.linalg.vector_norm(images[:, 0, 0], dim=1)
+    ends, top = ends_from(facts, CHANCE, LOST * grown), top_ritz(basis, facts.ritz)
     upper, lower = ends.upper.sqrt(), ends.lower.sqrt()
     wide = float((upper / lower.clamp_min(torch.finfo(torch.float64).tiny)).log().max())
-    return JacobianNorms(torch.where(upper.isfinite(), upper, math.inf), CHANCE * network.samples, wide)
+    known = top if inside else tangent.pull(top)
+    return JacobianNorms(torch.where(upper.isfinite(), upper, math.inf), CHANCE * network.samples, wide, known)
 
 
 def _agrees(network: SampleMap, tangent: Linearization) -> Tensor:

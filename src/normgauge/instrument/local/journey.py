@@ -38,6 +38,7 @@ def swept_ball(
     native: torch.dtype,
     seed: int,
     most: int = MOST_OPEN,
+    tune: bool = True,
 ) -> Swept:
     """Carry one sample's tangents through the network, in the ball of a radius around it; backwards at a point.
 
@@ -49,6 +50,7 @@ def swept_ball(
         native: the model's own precision.
         seed: of what is measured with random numbers.
         most: open units, in rows, beyond which it is given up.
+        tune: choose the multipliers anew on the way, which takes most of the time and gains a few per cent.
 
     Raises:
         NotCarried: for a network with steps that are not followed, or too large for this.
@@ -63,8 +65,8 @@ def swept_ball(
     if radius and source.tensor.numel() ** 2 > MOST:
         raise NotCarried("an input of too many numbers")
     if radius == 0 or math.isinf(radius):
-        return Journey(one, parts, sample, native, seed, most).finished(radius, radius > 0)
-    journey = Journey(one, parts, sample, native, seed, most)
+        return Journey(one, parts, sample, native, seed, most, tune).finished(radius, radius > 0)
+    journey = Journey(one, parts, sample, native, seed, most, tune)
     reached = journey.made(radius, True, secant=True)
     return journey.finished(radius, False, reached)
 
@@ -79,6 +81,7 @@ class Journey:
     native: torch.dtype
     seed: int
     most: int
+    tune: bool
 
     def made(self, radius: float, forward: bool, secant: bool = False, reached: Sweep | None = None) -> Sweep:
         """A sweep through all steps, over secants or tangents; ``reached`` is one that knows how far values move."""
@@ -91,7 +94,7 @@ class Journey:
         amplifier = Amplifier(source, index, len(ruled), self.seed, probes)
         centre = Amplifier(source, index, len(ruled), self.seed, probes) if forward else amplifier
         sweep = Sweep(radius, self.native, amplifier, centre, units, none, factor, factor, forward=forward)
-        sweep.most, sweep.secant = self.most, secant
+        sweep.most, sweep.secant, sweep.tunes = self.most, secant, self.tune
         if secant:
             bent = [rule in BENT and not self._scales(step, rule, gains) for step, rule, gains in ruled]
             sweep.until = max((place for place, turns in enumerate(bent) if turns), default=-1)

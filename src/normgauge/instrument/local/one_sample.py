@@ -66,15 +66,15 @@ def open_entries(session: Session) -> int:
 
 
 def swept_sample(
-    session: Session, parts: Composition, sample: int, radius: float, most: int = MOST_OPEN
+    session: Session, parts: Composition, sample: int, radius: float, most: int = MOST_OPEN, tune: bool = True
 ) -> Swept | None:
-    """One sample's network over a ball; None where it is not followed."""
+    """One sample's network over a ball, its multipliers tuned on the way or not; None where it is not followed."""
     one = session.once(("alone", sample), lambda: alone(session, sample))
     if one is None:
         return None
     try:
         with torch.no_grad():
-            return swept_ball(one, parts, sample, radius, session.native, seed_of(session) + sample, most)
+            return swept_ball(one, parts, sample, radius, session.native, seed_of(session) + sample, most, tune)
     except (NotCarried, *FAILURES) as failure:
         session.cache[WHY_NOT] = str(failure) if isinstance(failure, NotCarried) else "it ran out of memory or numbers"
         return None

@@ -34,7 +34,9 @@ class Proved:
     known: Factor  # of the units whose multipliers were tuned before
 
 
-def entry_lengths(tangents: Tensor, proved: Proved, error: float, wanted: Tensor) -> tuple[Tensor, Proved]:
+def entry_lengths(
+    tangents: Tensor, proved: Proved, error: float, wanted: Tensor, tune: bool = True
+) -> tuple[Tensor, Proved]:
     """For every entry an upper bound of its gradient's length in the ball, and multipliers that suit these entries.
 
     Args:
@@ -42,6 +44,7 @@ def entry_lengths(tangents: Tensor, proved: Proved, error: float, wanted: Tensor
         proved: open units and feasible multipliers for them.
         error: norm of the tangents' error.
         wanted: per entry a length below which it is of no more interest, 0 for one that is always wanted exactly.
+        tune: choose multipliers anew that suit them; else those at hand do.
     """
     parts = tangents.split(max(1, ENTRIES // len(tangents)), dim=1)
     found = torch.cat([proved.factor.quick_bounds(part.T, error) for part in parts])
@@ -49,12 +52,13 @@ def entry_lengths(tangents: Tensor, proved: Proved, error: float, wanted: Tensor
         return found, proved
     doubtful = (found >= wanted).nonzero()[:, 0]
     first = proved
-    for turn in range(2 if len(proved.units.rows) <= TWICE else 1):
+    for turn in range(2 if tune and len(proved.units.rows) <= TWICE else 1):
         if not len(doubtful):
             break
         rows = tangents[:, doubtful].T.contiguous()
         lengths = torch.linalg.vector_norm(rows, dim=1)
-        tuned = suited(proved, rows / torch.maximum(wanted[doubtful], lengths).clamp_min(TINY)[:, None])
+        needs = rows / torch.maximum(wanted[doubtful], lengths).clamp_min(TINY)[:, None]
+        tuned = suited(proved, needs) if tune else proved
         first = tuned if turn == 0 else first
         bounds = torch.cat([tuned.factor.row_bounds(p, error) for p in rows.split(max(1, ENTRIES // rows.shape[1]))])
         found[doubtful] = torch.minimum(found[doubtful], bounds)

@@ -66,6 +66,7 @@ class Sweep:
     most: int = MOST_OPEN
     entered: list[tuple[int, Tensor]] = field(default_factory=list)
     secant: bool = False
+    tunes: bool = True
     work: float = 0.0
     place: int = -1  # of the step that is followed
     until: float = INF  # the last one whose tangents are asked for
@@ -203,7 +204,9 @@ class Sweep:
             return torch.full_like(away, radius + error)
         flat, tilt = self.tangents[value].reshape(len(self.tangents[value]), -1), self.amplifier.tangent_error(value)
         wanted = ((away.reshape(-1) - error) / self.radius).clamp_min(0.0)
-        lengths, proved = entry_lengths(flat, Proved(self.units, self.logs, self.factor, self.known), tilt, wanted)
+        lengths, proved = entry_lengths(
+            flat, Proved(self.units, self.logs, self.factor, self.known), tilt, wanted, self.tunes
+        )
         self.logs, self.factor, self.known = proved.logs, proved.factor, proved.factor
         self.tuned = len(self.units.rows)
         return (self.radius * lengths + error).reshape(away.shape)
@@ -222,7 +225,7 @@ class Sweep:
 
     def retune(self, rows: Tensor) -> None:
         """Choose multipliers anew that suit rows about to be bounded."""
-        if not len(self.units.rows):
+        if not len(self.units.rows) or not self.tunes:
             return
         few = rows if len(rows) <= MANY else sketched(rows)
         level, logs = self.factor.norm_bound(few, 0.0), self.logs

@@ -40,7 +40,7 @@ MOST_STEPS, MOST_KINKED, MOST_WIDE = 512, 256, 128  # moves; of networks with ki
 FEWEST_KINKED = 4  # of the longest runs, where a move with a gradient costs what two without it do
 CORNERS = CORNERED.count("corner")
 WIDE_BUDGET = 0.12  # seconds of counted work for many chains at once
-LANDMARK_STEPS = 6
+LANDMARK_STEPS, BRIEF_STEPS = 6, 2
 NEARER = (1e-2, 1e-4, 0.0)  # of the way from a sample to a mark, what is left
 SECANTS, FEWEST_HALVINGS = 1.0, 2  # seconds of counted work in which secants are halved
 RUNAWAY = 600.0  # seconds after which a climb is cut short: the work counted was no guide at all
@@ -103,6 +103,7 @@ def search(
     alone: bool = False,
     brief: bool = False,
     marks: Tensor | None = None,
+    first: Tensor | None = None,
 ) -> Found:
     """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
 
@@ -132,8 +133,9 @@ def search(
             returned is computed and confirmed by ``function`` itself.
         alone: whether ``function`` may be given more samples than ``x`` holds; a small network with kinks is then
             searched from many copies of each, and what they find is computed and confirmed on ``x``'s own shape.
-        brief: half the budget, and no secants where a large network has slopes without them.
+        brief: half the budget, no secants where a large network has slopes without them, and one look at a mark.
         marks: further points to look at, one a sample, like ``x``; the way to them is looked at too.
+        first: directions to begin with, (samples, inputs), where they are known to be steep.
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -153,23 +155,25 @@ def search(
     tell("jacobians", 0.0)
     with network.scouted(quick) as scout:
         here = scout.at(points)
-        first = random_rows(points, generator)
-        chains = Chains.begin(points, top_pair(here, first, settled=NEARLY if brief else CONVERGED))
+        start = random_rows(points, generator)
+        if first is not None and first.shape == start.shape and bool(first.isfinite().all()):
+            start = torch.where(first.any(1, keepdim=True), first.to(start), start)
+        chains = Chains.begin(points, top_pair(here, start, settled=NEARLY if brief else CONVERGED))
         stands, tracked = [Stand.of(chains, network.samples)], here.tracked
         del here  # a graph of the whole network
         taken, cut = 0, False
         if radius > 0:
             if marks is not None:
-                stands += _visit_marks(scout, domain, chains, generator, marks.reshape(network.start.shape))
+                stands += _visit_marks(scout, domain, chains, generator, marks.reshape(network.start.shape), brief)
             budget = _visit_landmarks(scout, domain, chains, generator, budget, steps)
             many = scout.widened() if alone else scout
             budget = min(budget, WIDE_BUDGET / (1 + brief)) if many.samples > samples else budget
             taken, cut = _climb(many, Domain(many.start, domain.radius), chains, generator, budget, steps, tell, stands)
             network.calls += many.calls if many is not scout else 0
-    start = stands[0] if scout is network else stands[0].again(network)
+    stood = stands[0] if scout is network else stands[0].again(network)
     if radius == 0:
-        return _with_direction(_at_points(network, points, start.pair), start) if tracked else _untracked(network)
-    met = [confirmed_slopes(network, points, start.pair)]
+        return _with_direction(_at_points(network, points, stood.pair), stood) if tracked else _untracked(network)
+    met = [confirmed_slopes(network, points, stood.pair)]
     reached = met[0].slope
     likely = (1 - network.rounding) / (1 - scout.rounding) / (1 + 32 * scout.eps)  # of what the scout saw
     for stand in reversed(stands[1:]):  # the last are the steepest, and often leave nothing to the others
@@ -183,10 +187,10 @@ def search(
         met.append(met[0])
     else:  # Where autograd's slopes are confirmed, secants rarely add to them: long runs halve less often.
         # Some noise, since a step function has no steepest direction.
-        along = unit_rows(start.pair.right + 0.1 * unit_rows(random_rows(points, generator)))
+        along = unit_rows(stood.pair.right + 0.1 * unit_rows(random_rows(points, generator)))
         far = domain.project(points + domain.unit_step[:, None] * along)
         met.append(secant_slopes(network, points, far, halvings))
-    return _with_direction(replace(_conclude(met, reached, network.calls, taken), cut=cut), start)
+    return _with_direction(replace(_conclude(met, reached, network.calls, taken), cut=cut), stood)
 
 
 def _untracked(network: SampleMap) -> Found:
@@ -238,15 +242,15 @@ def _visit_landmarks(
 
 
 def _visit_marks(
-    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, marks: Tensor
+    network: SampleMap, domain: Domain, chains: Chains, generator: torch.Generator, marks: Tensor, brief: bool
 ) -> list[Stand]:
     """Offer the chains the points asked for; on the way there slopes are smaller, and easier to confirm."""
-    stands = []
-    for short in NEARER:
+    stands, steps = [], BRIEF_STEPS if brief else LANDMARK_STEPS
+    for short in NEARER[-1:] if brief else NEARER:
         mark = domain.project(marks + short * (network.start - marks))
         points = domain.project(domain.jitter(mark, random_rows(mark, generator)))
         start = chains.pair.right + 0.1 * random_rows(mark, generator)
-        chains.offer(points, top_pair(network.at(points), start, exact_outputs=AGAIN_OUTPUTS, steps=LANDMARK_STEPS))
+        chains.offer(points, top_pair(network.at(points), start, exact_outputs=AGAIN_OUTPUTS, steps=steps))
         stands.append(Stand.of(chains, network.samples))
     return stands
 
@@ -299,7 +303,7 @@ def _planned_moves(network: SampleMap, chains: Chains, budget: float, wide: bool
         return affordable_moves(budget, move * network.work.seconds, MOST_WIDE)
     kinked = network.work.kinks > 0 and chains.slope is not None
     fewest = FEWEST_KINKED if kinked else REFINE_EVERY
-    planned = affordable_moves(budget, move * network.work.seconds, fewest=fewest)
+    planned = affordable_moves(budget, move * network.work.seconds, MOST_STEPS, fewest)
     return MOST_KINKED if kinked and planned > MOST_KINKED and not network.curved else planned
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normgauge.core.rounding import CANCELLED, STEPS, TINY, size_up
+from normgauge.core.rounding import CANCELLED, STEPS, TINY, TINY_SINGLE, UNIT, size_up
 from normgauge.instrument.rules.flow import (
     INF,
     Commute,
@@ -32,6 +32,7 @@ rules = Family("attention")
 
 WORK = 3e9  # multiplications one attention step may cost before matrix norms give way to traces
 CHUNK = 4_000_000  # entries of the largest intermediate
+SINGLE = 2.0**-24  # the rounding of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,45 @@ def largest_singular(matrices: Tensor) -> Tensor:
         return torch.linalg.vector_norm(matrices, dim=(-2, -1))
     if matrices.numel() * min(rows, columns) <= 2e6:
         return torch.linalg.matrix_norm(matrices, 2)
-    gram = matrices @ matrices.mT if rows <= columns else matrices.mT @ matrices
-    log = matrices.new_zeros(matrices.shape[:-2])
-    power = 0.5
-    for _ in range(5):
-        size = torch.linalg.matrix_norm(gram).clamp_min(TINY)
-        log = log + power * size.log()
-        gram = gram / size[..., None, None]
-        gram, power = gram @ gram, power / 2
-    return size_up((log + power * torch.linalg.matrix_norm(gram).clamp_min(TINY).log()).exp())
+    return _by_squaring(matrices if rows <= columns else matrices.mT)
+
+
+def _by_squaring(matrices: Tensor) -> Tensor:
+    """The norms from above by five squarings of A = MMᵀ/‖M‖_F², ‖M‖² ≤ ‖M‖_F²·‖A^32‖_F^(1/32).
+
+    In float32, unless its products are made of shorter numbers here or on a device: a third of the time.
+
+    Where a power A^k, scaled, is known up to ε in the Frobenius norm and no longer than 1 + ε, its computed square is
+    known up to 2ε(1 + ε) + ε² + γ(1 + ε)², and both are divided by the length of it.
+
+    Source: Higham, (3.13), for products of n terms: γ = 2(n + 8)u covers casts and divisions too.
+    """
+    whole = torch.linalg.matrix_norm(matrices)
+    size, scaled = whole.clamp_min(TINY), matrices / whole.clamp_min(TINY)[..., None, None]
+    rows, columns = matrices.shape[-2:]
+    unit, product = SINGLE, _single_product(scaled, 2 * (columns + 16) * SINGLE)
+    if product is None:
+        unit, product = UNIT, scaled @ scaled.mT
+    log, power, error = 2 * size.log(), 1.0, torch.full_like(size, 2 * (columns + 16) * unit)
+    for squaring in range(6):
+        size = torch.linalg.vector_norm(product, dim=(-2, -1), dtype=torch.float64) + TINY_SINGLE
+        log, error = log + power * size.log(), error / size
+        if squaring == 5:
+            break
+        product, power = product / size.to(product.dtype)[..., None, None], power / 2
+        lost = 2 * (rows + 16) * unit * (1 + error) ** 2
+        product, error = product @ product, 2 * error * (1 + error) + error**2 + lost
+    return size_up(torch.minimum(((log + power * torch.log1p(error)) / 2).exp(), whole))
+
+
+def _single_product(matrices: Tensor, known: float) -> Tensor | None:
+    """MMᵀ in float32; None where its products are made of shorter numbers, which the squares on the diagonal show."""
+    if matrices.device.type != "cpu" or torch.get_float32_matmul_precision() != "highest":
+        return None
+    single = matrices.float()
+    product, lengths = single @ single.mT, matrices.square().sum(-1)
+    off = (product.diagonal(dim1=-2, dim2=-1) - lengths).abs()
+    return product if bool((off <= known * lengths + TINY_SINGLE).all()) else None
 
 
 def lift(weights: Tensor, change: Tensor, mask: Tensor) -> Tensor:

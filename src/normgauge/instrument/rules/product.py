@@ -150,10 +150,11 @@ def by_constant(product: EinsumProduct, moving: Operand, constant: Operand, ctx:
     free = "".join(c for c in constant.letters if c not in inner and c not in batch)
     key = ("product", id(constant.source), constant.letters, inner, batch)
     blocks = constant.blocks(batch, inner)
-    norm, matrix = ctx.once(key, constant.source, lambda: (dense_norm(blocks).log, blocks.mT))
+    matrix = ctx.once(key, constant.source, lambda: blocks.mT)
     on_rows = inner != "" and inner == moving.letters[-1:]
     if on_rows and not batch and len(free) == 1 and product.out == moving.letters[:-1] + free:
         return replace(matrix_transfer(matrix, None, flow, ctx), axis=axis)
+    norm = ctx.once(("norm", *key), constant.source, lambda: dense_norm(blocks).log)
     last = moving.letters[-1:]
     stretch = row = length = None
     if on_rows and product.out[-1:] in free and product.out:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import UNIT
+from normgauge.core.rounding import UNIT, size_up
 from normgauge.instrument.spectral.average import (
     MOST_DEFLATED,
     Pixels,
@@ -47,8 +47,9 @@ LARGE, LARGE_IMAGE, COARSE = 3e8, 1e8, 1e-3
 """From so much work on, for all frequencies or for one product with the layer, a width that is not asked to be finer
 than this gets one rough proof and no refinement."""
 
-ROUGH, SPARSE, SLACK = 0.01, 0.008, 0.002
-"""The width of a rough proof, and what of it the frequencies left out and the level tried may take."""
+ROUGH, SPARSE, SLACK, FINE = 0.01, 0.008, 0.002, 0.0002
+"""The width of a rough proof, what of it the frequencies left out and the level tried may take, and what the level of
+any other proof of a large layer takes: without it each piece whose norm is a little larger would be tried twice."""
 
 ROUGHLY = "rough circulant"
 """The method of such a proof."""
@@ -107,6 +108,27 @@ def _oriented(kernel: Tensor, spec: ConvSpec, right: bool) -> tuple[Linear, tupl
         return second(kernel, first(kernel, x.reshape(1, *shape), spec), spec).reshape(-1)
 
     return normal, shape
+
+
+def steepest_groups(kernel: Tensor, spec: ConvSpec) -> tuple[Tensor, ConvSpec]:
+    """The layer with those of its channel groups alone that may have its norm.
+
+    Groups do not mix, so its norm is the largest of theirs. A circulant bounds each of them from above; those whose
+    bound lies below what a few Lanczos steps find in the most promising one are left out.
+    """
+    around = surround(kernel, spec)
+    if _work(kernel, around) > LARGE:
+        return kernel, spec
+    twist, parts = around.twists[0], kernel.reshape(spec.groups, -1, *kernel.shape[1:])
+    pieces = gram_pieces(kernel, around.base, twist, whole_polynomial(kernel, around.base, twist), once=True)
+    caps = torch.stack([piece.known.reshape(-1, spec.groups).amax(0) for piece in pieces()]).amax(0)
+    one, alone = parts[int(caps.argmax())], replace(spec, groups=1)
+    normal, shape = _oriented(one, alone, is_right(kernel, around.base))
+    space = krylov(normal, seeded_start((math.prod(shape),), one), FIRST_STEPS, 1e-3)
+    reached = _lower(space, normal, conv_rounding(one, alone))
+    left = size_up(caps.sqrt() * around.factor) > reached
+    left[caps.argmax()] = True
+    return parts[left].flatten(0, 1), replace(spec, groups=int(left.sum()))
 
 
 def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool = True) -> tuple[float, float, str]:
@@ -172,7 +194,7 @@ def _single(kernel: Tensor, around: Surround, least: float, rough: bool) -> floa
         sizes, factor = sparse_circulant(around.base.reach(kernel), around.base.stride, twist.sizes, SPARSE)
         twist = replace(twist, sizes=sizes)
     pieces = gram_pieces(kernel, around.base, twist, whole_polynomial(kernel, around.base, twist), once=True)
-    return math.sqrt(circulant_top(pieces, (least / factor) ** 2, 2 * SLACK * rough)) * factor
+    return math.sqrt(circulant_top(pieces, (least / factor) ** 2, 2 * (SLACK if rough else FINE))) * factor
 
 
 def _lower(space: KrylovBasis, normal: Linear, error: float) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.interval import INF, LogInterval
-from normgauge.instrument.spectral.circulant import circulant_ends
+from normgauge.instrument.spectral.circulant import ROUGH, circulant_ends, steepest_groups
 from normgauge.instrument.spectral.conv_operator import (
     ConvSpec,
     apply_adjoint,
@@ -62,6 +62,8 @@ def _scaled_norm(
     entries = math.prod(spec.input_shape(kernel)) * math.prod(spec.output_shape(kernel)) // spec.groups
     if entries <= min(dense_limit, DENSE_FIRST):
         return _by_matrix(dense_blocks(kernel, spec), "dense", exponent, width)
+    if spec.groups > 1 and (below or width < ROUGH):
+        kernel, spec = steepest_groups(kernel, spec)
     lower, upper, method = circulant_ends(kernel, spec, width, below=below)
     log = enclose(lower, upper, exponent)
     if log.width > width and entries <= dense_limit and (below or lower > 0.0):

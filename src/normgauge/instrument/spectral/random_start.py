@@ -106,15 +106,25 @@ class KrylovFacts:
 
 def krylov_facts(normal: Linear, start: Tensor, steps: int) -> KrylovFacts:
     """Run Lanczos; arguments as for `random_start_ends`."""
-    size = start.shape[-1]
-    steps = min(steps, size)
-    basis, images, residual = batched_lanczos(normal, start, steps)
+    return facts_of(*batched_lanczos(normal, start, min(steps, start.shape[-1])))
+
+
+def facts_of(basis: Tensor, images: Tensor, residual: Tensor) -> KrylovFacts:
+    """The facts of what `batched_lanczos` gave."""
+    starts, steps, size = basis.shape[1:]
     gram = basis @ basis.mT
     skew = torch.linalg.matrix_norm(gram - torch.eye(steps, dtype=gram.dtype, device=gram.device))
     skew = skew + 2 * steps * dot_error(size)
     longest = torch.linalg.vector_norm(images, dim=-1).amax(-1)
     ritz = basis @ images.mT
-    return KrylovFacts(size, steps, start.shape[1], (ritz + ritz.mT) / 2, skew, longest, residual)
+    return KrylovFacts(size, steps, starts, (ritz + ritz.mT) / 2, skew, longest, residual)
+
+
+def top_ritz(basis: Tensor, ritz: Tensor) -> Tensor:
+    """The top Ritz vector of each matrix, over all its starts, (matrices, n)."""
+    values, vectors = torch.linalg.eigh(ritz)
+    best, every = values[..., -1].argmax(1), torch.arange(len(basis), device=basis.device)
+    return (vectors[every, best, :, -1][:, None] @ basis[every, best])[:, 0]
 
 
 def ends_from(

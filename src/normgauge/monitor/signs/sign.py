@@ -185,6 +185,7 @@ class Sign:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = list(places)
+        self._known: dict[tuple[str, ...], dict[int, Place]] = {}
         self._levels: dict[int, Level] = defaultdict(Level)  # of each layer, of whatever this sign compares
 
     @abstractmethod
@@ -193,7 +194,11 @@ class Sign:
 
     def _rows(self, *roles: str) -> dict[int, Place]:
         """The layers of these roles, by row."""
-        return {row: place for row, place in enumerate(self._places) if place.role in roles}
+        known = self._known.get(roles)
+        if known is None:
+            known = {row: place for row, place in enumerate(self._places) if place.role in roles}
+            self._known[roles] = known
+        return known
 
 
 def median(values: Sequence[float]) -> float | None:

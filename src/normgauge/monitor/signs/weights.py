@@ -49,7 +49,7 @@ class WeightScale(Sign):
             return
         middle = median(list(sizes.values())) or 0.0  # of all: one odd layer among three or more does not move it far
         for row, size in sizes.items():
-            others = middle if len(sizes) > 2 else sum(sizes.values()) - size
+            others = middle if len(sizes) > 2 else next(one for k, one in sizes.items() if k != row)
             grown = norms[row] > SCALE_GREW * self._places[row].size  # by its steps: it did not begin so
             large = size > SCALE_LARGE * others and size > SCALE_ODD and not grown
             if large or (size < SCALE_SMALL * others and size < 1 / SCALE_ODD):
