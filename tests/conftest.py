@@ -6,6 +6,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: small
 # some virtual machines announce AMX and end a process that uses it: products in bfloat16 do
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+import gc
 import importlib
 import json
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from torch.nn.modules import module as torch_modules
 
 from normgauge.core import consistency
 from normgauge.core.reading import Reading
@@ -52,6 +54,14 @@ def every_reading_is_verified() -> Iterator[None]:
         patch.setattr(measure, "nested_lowers", all_verified)
         patch.setattr(known, "make_reading", one_verified)
         yield
+
+
+@pytest.fixture(autouse=True)
+def a_monitor_left_open_ends_with_its_test() -> Iterator[None]:
+    """A hook of the process lives as long as its monitor: torch would warn of it in another test's compiled model."""
+    yield
+    if torch_modules._has_any_global_hook():
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
