@@ -8,7 +8,9 @@ values and output. ‖AᵀB‖₂² is the largest eigenvalue of the small matri
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +43,29 @@ class HeadWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadGrams:
+    """What gains of attentions that are alike follow from: (attentions, heads, width, width), and offsets a row less.
+
+    Attributes:
+        query, key: AAᵀ and BBᵀ, γ folded in; None where weights alone do not make them.
+        value, out: the same of values and of the output.
+        a, b: queries and keys where the normalized input is 0.
+        scale, turned: as of the weights.
+        inputs: d.
+    """
+
+    query: Tensor | None
+    key: Tensor | None
+    value: Tensor
+    out: Tensor
+    a: Tensor | None
+    b: Tensor | None
+    scale: float | None
+    turned: bool
+    inputs: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeadGains:
     """What was found of attentions of one shape: (attentions, heads) each; None where it does not apply."""
 
@@ -69,31 +94,45 @@ def product_norm(left: Tensor, right: Tensor) -> Tensor:
     return torch.where(alive, (log / 2).exp(), first.clamp_min(0.0))  # 0, or no number
 
 
-def head_gains(given: HeadWeights) -> HeadGains:
-    """Gains of every head, all at once."""
+def head_grams(given: HeadWeights) -> HeadGrams:
+    """The small matrices that gains follow from."""
     heads = given.out.shape[1]
-    ov = product_norm(_grams(given.value, given.gammas[2], heads), given.out @ given.out.mT)
+    value, out = _grams(given.value, given.gammas[2], heads), given.out @ given.out.mT
     if given.query is None or given.key is None:
-        return HeadGains(None, ov, None)
+        return HeadGrams(None, None, value, out, None, None, None, False, given.value.shape[-1])
     query, key = _grams(given.query, given.gammas[0], heads), _grams(given.key, given.gammas[1], heads)
-    qk = product_norm(query, key)
-    return HeadGains(qk, ov, None if given.scale is None else given.scale * _bound(given, query, key, qk))
+    zero = query.new_zeros(query.shape[:3])
+    a, b = (zero if x is None else _repeated(x, heads) for x in given.offsets)
+    return HeadGrams(query, key, value, out, a, b, given.scale, given.turned, given.value.shape[-1])
 
 
-def _bound(given: HeadWeights, query: Tensor, key: Tensor, qk: Tensor) -> Tensor:
+def joined(parts: Sequence[HeadGrams]) -> HeadGrams:
+    """Those of several attentions that are alike."""
+    together = ([getattr(part, name) for part in parts] for name in ("query", "key", "value", "out", "a", "b"))
+    made: list[Any] = [None if several[0] is None else torch.cat(several) for several in together]
+    return HeadGrams(*made, parts[0].scale, parts[0].turned, parts[0].inputs)
+
+
+def head_gains(given: HeadGrams) -> HeadGains:
+    """Gains of every head, all at once."""
+    if given.query is None or given.key is None:
+        return HeadGains(None, product_norm(given.value, given.out), None)
+    both = product_norm(torch.stack([given.query, given.value]), torch.stack([given.key, given.out]))
+    qk, ov = both.unbind()
+    return HeadGains(qk, ov, None if given.scale is None else given.scale * _bound(given, given.query, given.key, qk))
+
+
+def _bound(given: HeadGrams, query: Tensor, key: Tensor, qk: Tensor) -> Tensor:
     """|q·k| ≤ ‖AᵀB‖d + √d(‖Aᵀb‖ + ‖Bᵀa‖) + |a·b| for queries Ax + a, keys By + b with |x|², |y|² ≤ d.
 
     Rotated by positions, AᵀRB takes the place of AᵀB, and (√d‖A‖ + |a|)(√d‖B‖ + |b|) bounds them for every R.
     """
-    d = given.value.shape[-1]
-    zero = query.new_zeros(query.shape[:3])
-    a, b = (zero if x is None else _repeated(x, query.shape[1]) for x in given.offsets)
+    d, a, b = given.inputs, given.a, given.b
+    assert a is not None and b is not None  # as queries and keys are there
     if given.turned:
-        one = torch.eye(query.shape[-1], dtype=torch.float64, device=query.device).expand_as(query)
-        sizes = [
-            math.sqrt(d) * product_norm(gram, one) + torch.linalg.vector_norm(x, dim=-1)
-            for gram, x in ((query, a), (key, b))
-        ]
+        grams = torch.stack([query, key])
+        one = torch.eye(query.shape[-1], dtype=torch.float64, device=query.device).expand_as(grams)
+        sizes = math.sqrt(d) * product_norm(grams, one) + torch.linalg.vector_norm(torch.stack([a, b]), dim=-1)
         return sizes[0] * sizes[1]
     crossed = _quadratic(query, b) + _quadratic(key, a)
     return qk * d + math.sqrt(d) * crossed + (a * b).sum(-1).abs()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -109,6 +110,22 @@ class Launches:
             finally:
                 graph.capture_end()
         piece.graph = graph
+
+
+@cache
+def kernels(device: torch.device) -> Any:
+    """The module with kernels for a device; None where there are none, Triton is missing or does not work."""
+    if device.type != "cuda":
+        return None
+    try:
+        from normgauge.monitor import grouped
+
+        one = torch.ones(2, 3, device=device)
+        maps = grouped.GroupedMaps([one], grouped.Table([one]))
+        sums = maps.forward(maps.inside).sum()
+        return grouped if float(sums) == one.numel() else None
+    except Exception:  # as without a compiler: torch's own kernels do the same in more time
+        return None
 
 
 def remember(piece: Piece, work: Work) -> None:

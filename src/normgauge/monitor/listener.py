@@ -304,7 +304,8 @@ class Listener:
 
 def _size(tensor: Tensor) -> Tensor:
     """Root mean square."""
-    return torch.linalg.vector_norm(tensor.float()) / math.sqrt(tensor.numel())
+    dtype = torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else None
+    return torch.linalg.vector_norm(tensor, dtype=dtype).div_(math.sqrt(tensor.numel()))
 
 
 def is_same_memory(one: Tensor, other: Tensor) -> bool:

@@ -58,6 +58,10 @@ class Maps(ABC):
     def adjoint(self, given: Tensor) -> Tensor:
         """Images of the rows of each map's (rows, outputs) under the transposed map: (count, rows, inputs)."""
 
+    @abstractmethod
+    def sizes(self) -> Tensor:
+        """Frobenius norm of each weight, in float64."""
+
     def normal(self, given: Tensor) -> Tensor:
         """Images of rows under AAᵀ or AᵀA, whichever is the smaller."""
         return self.forward(self.adjoint(given)) if self.outputs < self.inputs else self.adjoint(self.forward(given))
@@ -136,7 +140,7 @@ class ConvMaps(Maps):
     """One convolution at the size of its input, in float64: a fast algorithm in float32 has no provable rounding."""
 
     def __init__(self, weight: Tensor, spec: ConvSpec) -> None:
-        self._kernel, self._spec, self.device = weight.double(), spec, weight.device
+        self._weight, self._kernel, self._spec, self.device = weight, weight.double(), spec, weight.device
         self._shapes = spec.input_shape(weight), spec.output_shape(weight)
         self.count, (self.inputs, self.outputs) = 1, map(math.prod, self._shapes)
         taps, padding = math.prod(weight.shape[2:]), padding_constant(spec)
@@ -153,6 +157,10 @@ class ConvMaps(Maps):
         """The transposed convolution of each row as an image."""
         images = given.reshape(-1, *self._shapes[1])
         return apply_adjoint(self._kernel, images, self._spec).reshape(1, -1, self.inputs)
+
+    def sizes(self) -> Tensor:
+        """Frobenius norm of the kernel."""
+        return frobenius_norms([self._weight])
 
 
 def gram_matrices(weights: Sequence[Tensor]) -> Tensor:

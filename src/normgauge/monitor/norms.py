@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normgauge.monitor.launched import kernels
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.maps import (
     SMALL_SIDE,
@@ -42,6 +44,10 @@ from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, prove
 SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
 
+# Longest sides up to which a device that kernels are written for measures matrices together where they are; directions
+# are as long as the longest of them
+TOGETHER = (4096, 16384)
+
 TALLEST = 4  # long sides for each short one of a matrix that a device measures together with others of that short side
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
@@ -56,6 +62,14 @@ STALE_TURNS = 3  # of directions that were left alone for some steps, before a p
 Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
 
 
+class Together(NamedTuple):
+    """What matrices have in common that are multiplied where they are: the sides of the longest of them too."""
+
+    device: torch.device
+    dtype: torch.dtype
+    longest: int
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """Layers that are measured together.
@@ -65,6 +79,8 @@ class Group:
         rows: the layers.
         conv: of a convolution; such a group has one layer.
         blocks: where the part of each layer lies that is here, by row; empty where weights are whole.
+        grouped: whether matrices of all shapes are multiplied where they are.
+        table: where that is.
         size: of its input.
         space: (layers, 3, inputs): directions of the layers as they are.
         folded: (layers, 1, inputs): of the layers as folded.
@@ -76,6 +92,8 @@ class Group:
     rows: list[int]
     conv: WatchedLayer | None = None
     blocks: dict[int, Block] = field(default_factory=dict)
+    grouped: bool = False
+    table: Any = None
     size: tuple[int, ...] | None = None
     space: Tensor | None = None
     folded: Tensor | None = None
@@ -91,8 +109,18 @@ class Group:
             return ShardedMaps(weights, blocks, dtype or working(weights[0]))
         if self.conv is not None and self.size is not None:
             return ConvMaps(weights[0], spec_of(self.conv.module, self.size))
+        if self.grouped and dtype is None:
+            return self._where_they_are(weights)
         upright = [w.flatten(1).mT if is_turned(w) else w.flatten(1) for w in weights]
         return MatrixMaps(upright, dtype or working(weights[0]))
+
+    def _where_they_are(self, weights: Sequence[Tensor]) -> Maps:
+        """All matrices without a copy; looked up anew where one of them has moved."""
+        made = kernels(weights[0].device)
+        if self.table is None or self.table.key != made.place_of(weights):
+            self.table = made.Table(weights)
+        maps: Maps = made.GroupedMaps(weights, self.table)
+        return maps
 
     def job(self, weights: Sequence[Tensor], folds: Sequence[Factors], which: slice = EVERY) -> Job:
         """What is to be turned, of all rows or some; new directions of all are turned until they are warm."""
@@ -104,6 +132,8 @@ class Group:
         if self.space is None or self.folded is None or (which == EVERY and folds_now != self.folds):
             # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
             cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
+            if self.grouped:
+                cold = F.normalize(cold * maps.inside, dim=-1)  # type: ignore[attr-defined]
             self.space, self.folded = cold if self.space is None else self.space, cold[:, :1]
             self.folds = folds_now
             for _ in range(WARM_UP - 1):
@@ -127,7 +157,7 @@ class Group:
         if turned.space is not job.space:
             job.space.copy_(turned.space)  # where they were: a graph goes on from there
             job.folded.copy_(turned.folded)
-        sizes = maps.sizes() if isinstance(maps, MatrixMaps | ShardedMaps) else frobenius_norms(weights)
+        sizes = maps.sizes()
         lost = math.sqrt(maps.inputs * maps.outputs) * UNDERFLOW  # squares that underflow are smaller
         sheet.put_column(rows, "frobenius", sizes)
         self.lower = proved_lower(maps, turned, SUM_ROOM * sizes + lost)
@@ -210,7 +240,7 @@ class Norms:
             conv = layer if layer.role == "conv" and not is_pointwise(layer.module) else None
             size = sizes.get(layer.module) if conv is not None else None
             blocks = {row: block for row in rows if conv is None and (block := weights[row][0].block) is not None}
-            group = known.get((key, *rows)) or Group(key, rows, conv, blocks, size)
+            group = known.get((key, *rows)) or Group(key, rows, conv, blocks, isinstance(key, Together), size=size)
             self.groups.append(group)
             if group not in known.values():
                 device = weights[rows[0]][1].device
@@ -242,7 +272,8 @@ class Norms:
     def state(self) -> list[Tensor]:
         """Where the directions are."""
         spaces = (space for group in self.groups for space in (group.space, group.folded))
-        return [space for space in spaces if space is not None]
+        tables = (group.table.state for group in self.groups if group.table is not None)
+        return [*(space for space in spaces if space is not None), *(tensor for state in tables for tensor in state)]
 
     @property
     def cost(self) -> float:
@@ -296,7 +327,7 @@ def read_together(
             folds_now = any(factor is not None for pair in factors for factor in pair)
             if group.space is None or folds_now != group.folds:
                 group.job(given, factors)  # directions of all are warmed up
-            most = max(1, MOST_READ // max(weight.numel() for weight in given))
+            most = len(given) if group.grouped else max(1, MOST_READ // max(weight.numel() for weight in given))
             for first in range(0, len(given), most):
                 which = slice(first, first + most)
                 _read_jobs([(group, given[which], factors[which], which)], turns, sheet)
@@ -321,6 +352,10 @@ def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module
     if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
         flat = weight.flatten(1).shape
         shape = tuple(flat) if layer.block is None else layer.block.shape  # the same on every process
+        if max(shape) > SMALL_SIDE and layer.block is None and weight.is_contiguous() and kernels(weight.device):
+            longest = next((side for side in TOGETHER if max(shape) <= side), None)
+            if longest is not None and weight.dtype in kernels(weight.device).TYPES:
+                return Together(weight.device, weight.dtype, longest)
         if weight.device.type != "cpu" and max(shape) > SMALL_SIDE and max(shape) <= TALLEST * min(shape):
             shape = (min(shape),)  # one launch for matrices of all heights costs a device less than what it fills up
         return weight.device, weight.dtype, shape if max(shape) > SMALL_SIDE else "small"

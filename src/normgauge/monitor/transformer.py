@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from normgauge.instrument.rules.normalizer import Normalizer
 from normgauge.monitor.attention import Attention, Source
-from normgauge.monitor.heads import HeadWeights, head_gains, product_norm
+from normgauge.monitor.heads import HeadGrams, HeadWeights, head_gains, head_grams, joined, product_norm
 from normgauge.monitor.layers import SHOWN, WatchedLayer, is_transposed
 from normgauge.monitor.maps import working
 from normgauge.monitor.norms import MOST_READ
@@ -107,8 +107,8 @@ class Transformers:
         for group in together.values():
             first = around.weight(group[0].rows[0])
             most = MOST_READ // (4 * first.numel()) if frugal and first is not None else len(group)
-            for begin in range(0, len(group), max(1, most)):
-                _put_gains(around, group[begin : begin + max(1, most)], sheet)
+            few = (group[begin : begin + max(1, most)] for begin in range(0, len(group), max(1, most)))
+            _put_gains(group, joined([head_grams(_head_weights(around, some)) for some in few]), sheet)
         for row in self._lookups:
             weight = around.weight(row)
             if weight is not None:
@@ -124,8 +124,8 @@ class Transformers:
             sheet.put_column(seen, "logit_max", torch.stack(list(seen.values())))
 
 
-def _put_gains(around: Surroundings, group: Sequence[Placed], sheet: Sheet) -> None:
-    gains = head_gains(_head_weights(around, group))
+def _put_gains(group: Sequence[Placed], grams: HeadGrams, sheet: Sheet) -> None:
+    gains = head_gains(grams)
     rows = [placed.rows[0] for placed in group]
     for name, found in (("qk_gain", gains.qk), ("ov_gain", gains.ov)):
         if found is not None:

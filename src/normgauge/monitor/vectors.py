@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.monitor.launched import kernels
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.listener import Listener, ObservedSigma
 from normgauge.monitor.sheet import Sheet
@@ -81,34 +82,49 @@ class Vectors:
         self._shapes: list[torch.Size] = []
         self._like = torch.empty(0)
         self.reduce: Callable[[Tensor], Tensor] | None = None
+        self._compared: Any = None  # on devices that kernels are written for
         self._rooms: dict[str, Room] = {}  # fresh memory costs a CPU more than the arithmetic done in it
 
     def follow(self, rows: Sequence[int]) -> None:
         """Take the rows of the coming weights; where they are others, what was kept is of no use."""
         if self.rows != list(rows):
             self.rows, self.steps, self._shapes, self._rooms, self._kept = list(rows), [], [], {}, False
+            self._compared = None
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """The coming step is to be read: ``copy`` remembers the weights as they are, for the update."""
         self.steps = []
         if weights:
             self._fit(weights)
+            self._compare_on_device(weights)
         self._kept = bool(weights)
 
     def copy(self, weights: Sequence[Tensor]) -> None:
         """Remember the weights as they are."""
-        if weights:
+        if self._compared is not None:
+            self._compared.keep()
+        elif weights:
             self._joined("kept", weights)
 
     @property
     def state(self) -> list[Tensor]:
         """Where everything is that is used from reading to reading."""
-        return [*(room.flat for room in self._rooms.values()), *self._segments.state]
+        compared = [] if self._compared is None else self._compared.state
+        return [*(room.flat for room in self._rooms.values()), *self._segments.state, *compared]
 
     def stage(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Staged:
         """Take in the gradients, which are elsewhere at every step; ``put`` writes down what follows from them."""
         self._fit(weights)
+        self._compare_on_device(weights)
         with_slope = tuple(place for place, gradient in enumerate(gradients) if gradient is not None)
+        if self._compared is not None:
+            kept, self._kept = self._kept, False
+            if not kernels(self._like.device).can_compare(weights, gradients):
+                pairs = zip(weights, gradients, strict=True)
+                gradients = [None if g is None else g.to(w.dtype).contiguous() for w, g in pairs]
+            self._compared.compare(gradients, kept=kept)
+            self.steps = self._compared.steps if kept else []
+            return Staged(with_slope, kept)
         if with_slope:
             slopes = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
             self._joined("gradients", slopes)
@@ -118,6 +134,9 @@ class Vectors:
 
     def put(self, weights: Sequence[Tensor], staged: Staged, sheet: Sheet) -> None:
         """Write norm, gradient, radial part and update of each weight into the sheet."""
+        if self._compared is not None:
+            self._put_compared(staged, sheet)
+            return
         before = self._rooms["kept"] if staged.kept else None
         joined = before
         if self._whole or before is None:
@@ -138,11 +157,36 @@ class Vectors:
         joined = self._joined("weights", tensors)
         return self._sums(joined, joined).sqrt()
 
+    def _compare_on_device(self, weights: Sequence[Tensor]) -> None:
+        """Take in where weights lie that one kernel can compare."""
+        if self._compared is not None and self._compared.follow(weights):
+            return
+        made, before = kernels(self._like.device), self._compared
+        self._compared = made.Compared(weights) if made is not None and made.can_compare(weights, []) else None
+        if before is not None or self._compared is not None:
+            self._rooms, self._kept = {}, False
+
     def _put_slopes(self, at: Room, with_slope: Sequence[int], sheet: Sheet) -> None:
         """Gradients, and their products with the weights they belong to: those before the step."""
         slope = self._room("gradients")
         rows = [self.rows[place] for place in with_slope]
-        norms, dots = self._sums(slope, slope).sqrt(), self._sums(slope, at)
+        self._put_slope_sums(self._sums(slope, slope).sqrt(), self._sums(slope, at), rows, with_slope, sheet)
+
+    def _put_compared(self, staged: Staged, sheet: Sheet) -> None:
+        """The same from the sums that a kernel took."""
+        sums = self._segments.reduce(self._compared.sums, "sum").unbind(1)
+        weights, slopes, dots, steps = sums if self.reduce is None else map(self.reduce, sums)
+        if self._whole:
+            sheet.put_column(self.rows, "frobenius", weights.sqrt())
+        if staged.with_slope:
+            rows = [self.rows[place] for place in staged.with_slope]
+            self._put_slope_sums(slopes.sqrt(), dots, rows, staged.with_slope, sheet)
+        if staged.kept:
+            sheet.put_column(self.rows, "update", steps.sqrt())
+
+    def _put_slope_sums(
+        self, norms: Tensor, dots: Tensor, rows: Sequence[int], with_slope: Sequence[int], sheet: Sheet
+    ) -> None:
         if len(rows) < len(self.rows):
             known = torch.stack([norms, dots]).unbind(1)
             norms, dots = torch.stack([known[place] for place in with_slope], 1).unbind()  # by no list of indices
@@ -182,6 +226,7 @@ class Vectors:
             self._rooms, self._kept = {}, False
             aligned = 1 if first.device.type == "cpu" else ALIGNED
             self._segments.take([-(-shape.numel() // aligned) for shape in shapes], first.device)
+            self._compared = None
 
 
 class Room:
