@@ -11,7 +11,10 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
 from normgauge.monitor.grouped import Compared, GroupedMaps, Table, can_compare
+from normgauge.monitor.maps import MatrixMaps
+from normgauge.monitor.warm import Fold, Job, cold_space, proved_lower, turn
 
+pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|divide by zero):RuntimeWarning")  # numpy's, of 0/0
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SHAPES = ((5, 7), (130, 9), (3, 200), (64, 64), (1, 1))
 
@@ -25,16 +28,56 @@ def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tor
 def test_products_of_all_shapes(rows: int, dtype: torch.dtype) -> None:
     weights = [drawn(*shape, seed=k, dtype=dtype) for k, shape in enumerate(SHAPES)]
     maps = GroupedMaps(weights, Table(weights))
-    given = drawn(len(SHAPES), rows, maps.inputs, seed=9).to(maps.dtype)
-    back = drawn(len(SHAPES), rows, maps.outputs, seed=8).to(maps.dtype)
+    given, back = (
+        drawn(len(SHAPES), rows, maps.inputs, seed=9).double(),
+        drawn(len(SHAPES), rows, maps.outputs).double(),
+    )
     made, returned = maps.forward(given), maps.adjoint(back)
     for k, (high, wide) in enumerate(SHAPES):
-        wide_weight = weights[k].to(maps.dtype)
-        torch.testing.assert_close(made[k, :, :high], given[k, :, :wide] @ wide_weight.T)
-        torch.testing.assert_close(returned[k, :, :wide], back[k, :, :high] @ wide_weight)
+        exact = weights[k].double()
+        allowed = float(maps.product_error(exact.norm())) * (1 if dtype == torch.float64 else 0.2)  # it is far less
+        for found, true, sent in (
+            (made[k, :, :high], given[k, :, :wide] @ exact.T, given[k, :, :wide]),
+            (returned[k, :, :wide], back[k, :, :high] @ exact, back[k, :, :high]),
+        ):
+            assert bool(((found - true).norm(dim=-1) <= allowed * sent.norm(dim=-1)).all())
         assert not made[k, :, high:].any() and not returned[k, :, wide:].any()
         assert math.isclose(float(maps.sizes()[k]), float(weights[k].double().norm()), rel_tol=1e-6)
         assert int(maps.inside[k].sum()) == wide
+
+
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_turn_is_that_of_torch(folds: bool) -> None:
+    weights = [drawn(*shape, seed=k) for k, shape in enumerate(((40, 30), (7, 33), (64, 5), (3, 3)))]
+    maps = GroupedMaps(weights, Table(weights))
+    cold = torch.nn.functional.normalize(cold_space(4, maps.inputs, weights[0], torch.float64) * maps.inside, dim=-1)
+    outer, inner = drawn(4, 1, maps.outputs, seed=7).double(), drawn(4, 1, maps.inputs, seed=8).double()
+    fold = Fold(outer, inner) if folds else Fold(None, None)
+    plain = MatrixMaps(weights, torch.float64)
+    ours, theirs = (
+        Job(maps, cold.clone(), cold[:, :1].clone(), fold),
+        Job(plain, cold.clone(), cold[:, :1].clone(), fold),
+    )
+    for moves in (True, True, True, False):
+        (mine,), (other,) = turn([ours], moves=moves), turn([theirs], moves=moves)
+        for name in ("image", "length", "parts", "gain"):
+            torch.testing.assert_close(getattr(mine, name), getattr(other, name), rtol=1e-4, atol=1e-6)
+        ours, theirs = Job(maps, mine.space, mine.folded, fold), Job(plain, other.space, other.folded, fold)
+    for _ in range(20):
+        (mine,) = turn([ours])
+    lower = proved_lower(maps, mine, maps.sizes())
+    true = torch.stack([torch.linalg.matrix_norm(w.double(), 2) for w in weights])
+    assert bool((lower <= true).all()) and bool((lower >= 0.999 * true).all())
+
+
+def test_a_turn_leaves_dead_directions_where_they_were() -> None:
+    weights = [torch.zeros(4, 4, device=DEVICE), torch.full((4, 4), math.nan, device=DEVICE), drawn(4, 4)]
+    maps = GroupedMaps(weights, Table(weights))
+    cold = cold_space(3, 4, weights[0], torch.float64)
+    (found,) = turn([Job(maps, cold.clone(), cold[:, :1].clone(), Fold(None, None))])
+    torch.testing.assert_close(found.space[:2], cold[:2])
+    torch.testing.assert_close(found.folded[:2], cold[:2, :1])
+    assert proved_lower(maps, found, maps.sizes())[:2].tolist() == [0.0, 0.0] and bool(found.image[2] > 0)
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -50,7 +93,7 @@ def test_weights_beside_their_gradients(kept: bool) -> None:
         for weight in weights:
             weight.mul_(1.5)
     compared.compare(gradients, kept=kept)
-    sums = torch.stack([part.sum(0) for part in compared.sums.split(compared.blocks)]).cpu()
+    sums = torch.stack(list(compared.added()), 1).cpu()
     for part, (weight, slope, old) in enumerate(zip(weights, gradients, before, strict=True)):
         step = old - weight if kept else torch.zeros_like(weight)
         slope = torch.zeros_like(weight) if slope is None else slope

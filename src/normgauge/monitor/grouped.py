@@ -2,15 +2,14 @@
 
 A reading multiplies each matrix with a few directions and back, and compares each weight with what it was before the
 step. Torch has one launch for each of them, or copies all into one tensor; here one kernel is told where all of them
-lie. Products are added up in float64 where the device is quick at it, else in float32, in an order that no bound
-depends on. Torch brings Triton along where it computes on such devices; elsewhere nothing of this is loaded.
+lie. Torch brings Triton along where it computes on such devices; elsewhere nothing of this is loaded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,7 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from normgauge.monitor.maps import Maps, frobenius_norms, multiplies_doubles
+from normgauge.monitor.maps import Maps, frobenius_norms
+from normgauge.monitor.warm import SQUARINGS, Fold
 
 BLOCK = 1024  # numbers that are compared at a time, and where the parts of a room begin
 
@@ -27,6 +27,10 @@ ROWS_BACK, COLUMNS_BACK = 32, 64  # and on the way back
 
 MOST_ROWS = 4  # directions of each matrix in one launch
 
+MOST_AT_ONCE = 4096  # longest direction that one program holds
+
+SQUARED = tl.constexpr(SQUARINGS)
+
 TYPES = {torch.float64: tl.float64, torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
@@ -34,20 +38,26 @@ class Table:
     """Where matrices lie, how large they are, and which parts of them are multiplied at a time.
 
     Args:
-        weights: contiguous matrices of one type on one device.
+        weights: matrices of one type on one device, the numbers of each row together.
     """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
-        self.key, self.device = place_of(weights), weights[0].device
+        self._key, self.device = _where(weights), weights[0].device
         shapes = [tuple(weight.flatten(1).shape) for weight in weights]
         self.outputs, self.inputs = max(s[0] for s in shapes), max(s[1] for s in shapes)
         ahead = [(k, row) for k, (rows, _) in enumerate(shapes) for row in range(0, rows, ROWS_AHEAD)]
         back = [(k, at) for k, (_, columns) in enumerate(shapes) for at in range(0, columns, COLUMNS_BACK)]
         self.ahead, self.back = _sent(ahead, self.device), _sent(back, self.device)
-        self.places, self.shapes = _sent(self.key, self.device), _sent(shapes, self.device)
+        pitches = [(*shape, weight.stride(0)) for shape, weight in zip(shapes, weights, strict=True)]
+        self.places, self.shapes = _sent([w.data_ptr() for w in weights], self.device), _sent(pitches, self.device)
         widths = torch.arange(self.inputs, device=self.device)
-        self.inside = widths < self.shapes[:, 1:]  # (matrices, inputs)
+        self.inside = (widths < self.shapes[:, 1:2])[:, None].double()
         self.type = TYPES[weights[0].dtype]
+        self.sums = torch.float64 if weights[0].dtype == torch.float64 else torch.float32
+
+    def holds(self, weights: Sequence[Tensor]) -> bool:
+        """Whether these lie where those did, and are of their shapes."""
+        return self._key == _where(weights)
 
     @property
     def state(self) -> list[Tensor]:
@@ -56,20 +66,24 @@ class Table:
 
 
 class GroupedMaps(Maps):
-    """Matrices of all shapes where they are; rows are filled up with zeros."""
+    """Matrices of all shapes where they are; directions are float64, filled up with zeros.
+
+    What is multiplied is added up in float32 (but float64 weights): a lane of a sum has as many terms as there are
+    tiles in a row or column, and the lanes of a tile are added up in some order.
+    """
 
     def __init__(self, weights: Sequence[Tensor], table: Table) -> None:
         self._weights, self._table, self.device = weights, table, table.device
         self.count, self.outputs, self.inputs = len(weights), table.outputs, table.inputs
-        self.terms, self.spread = max(self.outputs, self.inputs), 1.0
-        self.dtype = torch.float64 if weights[0].dtype == torch.float64 or _doubles(self.device) else torch.float32
-        self.unit = torch.finfo(self.dtype).eps / 2
+        self.spread, self.dtype, self.unit = 1.0, torch.float64, torch.finfo(torch.float64).eps / 2
+        lanes = (-(-self.inputs // COLUMNS_AHEAD) + COLUMNS_AHEAD, -(-self.outputs // ROWS_BACK) + ROWS_BACK)
+        self.terms = max(lanes) + 1
         self._squares: Tensor | None = None
 
-    @cached_property
+    @property
     def inside(self) -> Tensor:
         """(matrices, 1, inputs): 1 where an input is one of the matrix, 0 where it fills up."""
-        return self._table.inside[:, None].to(self.dtype)
+        return self._table.inside
 
     def forward(self, given: Tensor) -> Tensor:
         """Rows times the transposed matrix; what is squared and added up on the way is kept."""
@@ -89,9 +103,44 @@ class GroupedMaps(Maps):
 
     def sizes(self) -> Tensor:
         """Frobenius norm of each matrix, in float64."""
-        if self._squares is None:
-            return frobenius_norms(self._weights)
-        return self._squares.sum(1, dtype=torch.float64).sqrt()
+        return frobenius_norms(self._weights) if self._squares is None else self._squares.sum(1).sqrt()
+
+    def product_error(self, sizes: Tensor) -> Tensor:
+        """As of any maps, in the precision of the sums; a direction is rounded to it first."""
+        return 1.1 * (self.terms + 16) * torch.finfo(self._table.sums).eps / 2 * sizes
+
+    @property
+    def underflow(self) -> float:
+        """What is lost of a product where numbers are too small for the sums."""
+        return (self.terms + 16) * torch.finfo(self._table.sums).tiny * math.sqrt(self.inputs * self.outputs)
+
+    def turned(self, space: Tensor, folded: Tensor, fold: Fold, *, moves: bool) -> Tensor | None:
+        """Turn directions where they are, as `warm.turn` does, in five launches; None for matrices too long for that.
+
+        Returns:
+            (7, matrices): image, length, parts and gain as in `Turned`, then the coefficients of the best direction.
+        """
+        if max(self.inputs, self.outputs) > MOST_AT_ONCE:
+            return None
+        outer, inner = (None if factor is None else factor.to(space.dtype).contiguous() for factor in fold)
+        basis = space.new_empty(self.count, 4, self.inputs)
+        rows = space.new_empty(self.count, 2, self.outputs)
+        found = space.new_empty(7, self.count)
+        sizes = {"N": triton.next_power_of_2(self.inputs), "M": triton.next_power_of_2(self.outputs), "num_warps": 8}
+        shape = (self.count, self.inputs, self.outputs)
+        with on(self.device):
+            _begin[(self.count,)](space, folded, inner, basis, *shape, INNER=inner is not None, **sizes)
+        images = self.forward(basis)
+        with on(self.device):
+            _mix[(self.count,)](images, basis, outer, rows, found, *shape, OUTER=outer is not None, **sizes)
+        if moves:
+            back = self.adjoint(rows)
+            noise = math.sqrt(self.unit)
+            with on(self.device):
+                _move[(self.count,)](
+                    back, basis, inner, found, space, folded, *shape, noise, INNER=inner is not None, **sizes
+                )
+        return found
 
     def _launch(
         self, kernel: Any, tiles: Tensor, given: Tensor, made: Tensor, squares: Tensor | None, size: tuple[int, int]
@@ -103,8 +152,116 @@ class GroupedMaps(Maps):
             kernel[(len(tiles),)](
                 table.places, table.shapes, tiles, given, made, *extra,
                 *given.stride()[:2], *made.stride()[:2],
-                ROWS=given.shape[1], HIGH=size[0], WIDE=size[1], TYPE=table.type, SUM=TYPES[self.dtype], num_warps=4,
+                ROWS=given.shape[1], HIGH=size[0], WIDE=size[1], TYPE=table.type, SUM=TYPES[table.sums], num_warps=4,
             )  # fmt: skip
+
+
+@triton.jit
+def _begin(  # type: ignore[no-untyped-def]
+    space, folded, inner, basis, count, inputs, outputs,
+    INNER: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
+):  # fmt: skip
+    """Gram-Schmidt on the three directions of one matrix, and that of the folded one as it goes in."""
+    k, at = tl.program_id(0), tl.arange(0, N)
+    inside = at < inputs
+    rows, out = space + 3 * k * inputs + at, basis + 4 * k * inputs + at
+    q = tl.load(rows, mask=inside, other=0.0)
+    r = tl.load(rows + inputs, mask=inside, other=0.0)
+    r -= tl.sum(r * q, 0) * q
+    r /= tl.maximum(tl.sqrt(tl.sum(r * r, 0)), 2.0**-1022)
+    s = tl.load(rows + 2 * inputs, mask=inside, other=0.0)
+    along_q, along_r = tl.sum(s * q, 0), tl.sum(s * r, 0)
+    s -= along_q * q + along_r * r
+    s /= tl.maximum(tl.sqrt(tl.sum(s * s, 0)), 2.0**-1022)
+    f = tl.load(folded + k * inputs + at, mask=inside, other=0.0)
+    if INNER:
+        f *= tl.load(inner + k * inputs + at, mask=inside, other=0.0)
+    tl.store(out, q, mask=inside)
+    tl.store(out + inputs, r, mask=inside)
+    tl.store(out + 2 * inputs, s, mask=inside)
+    tl.store(out + 3 * inputs, f, mask=inside)
+
+
+@triton.jit
+def _mix(  # type: ignore[no-untyped-def]
+    images, basis, outer, made, found, count, inputs, outputs,
+    OUTER: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
+):  # fmt: skip
+    """The best combination of the three images of one matrix, and what goes back."""
+    k, at = tl.program_id(0), tl.arange(0, M)
+    inside = at < outputs
+    rows = images + 4 * k * outputs + at
+    x = tl.load(rows, mask=inside, other=0.0)
+    y = tl.load(rows + outputs, mask=inside, other=0.0)
+    z = tl.load(rows + 2 * outputs, mask=inside, other=0.0)
+    a, b, c = tl.sum(x * x, 0), tl.sum(x * y, 0), tl.sum(x * z, 0)
+    d, e, f = tl.sum(y * y, 0), tl.sum(y * z, 0), tl.sum(z * z, 0)
+    for turn in tl.static_range(SQUARED):
+        if turn % 5 == 0:  # the trace stays above 3^-31 in between
+            t = a + d + f
+            a, b, c, d, e, f = a / t, b / t, c / t, d / t, e / t, f / t
+        a, b, c, d, e, f = (
+            a * a + b * b + c * c, a * b + b * d + c * e, a * c + b * e + c * f,
+            b * b + d * d + e * e, b * c + d * e + e * f, c * c + e * e + f * f,
+        )  # fmt: skip
+    top = tl.maximum(a, tl.maximum(d, f))
+    p = tl.where(a == top, a, tl.where(d == top, b, c))
+    q = tl.where(a == top, b, tl.where(d == top, d, e))
+    r = tl.where(a == top, c, tl.where(d == top, e, f))
+    size = tl.maximum(tl.sqrt(p * p + q * q + r * r), 2.0**-1022)
+    p, q, r = p / size, q / size, r / size
+    best = p * x + q * y + r * z
+    image = tl.sqrt(tl.sum(best * best, 0))
+    w = tl.load(rows + 3 * outputs, mask=inside, other=0.0)
+    o = w - w
+    if OUTER:
+        o = tl.load(outer + k * outputs + at, mask=inside, other=0.0)
+        w *= o
+    gain = tl.sqrt(tl.sum(w * w, 0))
+    w /= gain
+    if OUTER:
+        w *= o
+    out = made + 2 * k * outputs + at
+    tl.store(out, best / image, mask=inside)
+    tl.store(out + outputs, w, mask=inside)
+    at_n = tl.arange(0, N)
+    rows = basis + 4 * k * inputs + at_n
+    known = at_n < inputs
+    v = p * tl.load(rows, mask=known, other=0.0) + q * tl.load(rows + inputs, mask=known, other=0.0)
+    v += r * tl.load(rows + 2 * inputs, mask=known, other=0.0)
+    tl.store(found + k, image)
+    tl.store(found + count + k, tl.sqrt(tl.sum(v * v, 0)))
+    tl.store(found + 2 * count + k, tl.abs(p) + tl.abs(q) + tl.abs(r))
+    tl.store(found + 3 * count + k, gain)
+    tl.store(found + 4 * count + k, p)
+    tl.store(found + 5 * count + k, q)
+    tl.store(found + 6 * count + k, r)
+
+
+@triton.jit
+def _move(  # type: ignore[no-untyped-def]
+    back, basis, inner, found, space, folded, count, inputs, outputs, noise,
+    INNER: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
+):  # fmt: skip
+    """The directions of one matrix after the turn: the best, the gradient there, the move, and the folded one."""
+    k, at = tl.program_id(0), tl.arange(0, N)
+    inside = at < inputs
+    p, q, r = tl.load(found + 4 * count + k), tl.load(found + 5 * count + k), tl.load(found + 6 * count + k)
+    rows, out = basis + 4 * k * inputs + at, space + 3 * k * inputs + at
+    move = q * tl.load(rows + inputs, mask=inside, other=0.0) + r * tl.load(rows + 2 * inputs, mask=inside, other=0.0)
+    best = p * tl.load(rows, mask=inside, other=0.0) + move
+    slope = tl.load(back + 2 * k * inputs + at, mask=inside, other=0.0) / tl.load(found + k) - best
+    size = tl.where(inside, tl.sqrt(tl.sum(best * best, 0)), 0.0)
+    tl.store(out, best / size, mask=(size > noise) & (size < float("inf")))
+    size = tl.where(inside, tl.sqrt(tl.sum(slope * slope, 0)), 0.0)
+    tl.store(out + inputs, slope / size, mask=(size > noise) & (size < float("inf")))
+    size = tl.where(inside, tl.sqrt(tl.sum(move * move, 0)), 0.0)
+    tl.store(out + 2 * inputs, move / size, mask=(size > noise) & (size < float("inf")))
+    f = tl.load(back + (2 * k + 1) * inputs + at, mask=inside, other=0.0)
+    if INNER:
+        f *= tl.load(inner + k * inputs + at, mask=inside, other=0.0)
+    size = tl.where(inside, tl.sqrt(tl.sum(f * f, 0)), 0.0)
+    tl.store(folded + k * inputs + at, f / size, mask=(size > 0.0) & (size < float("inf")))
 
 
 @triton.jit
@@ -114,7 +271,7 @@ def _ahead(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Some rows of one matrix times up to four vectors, and the sum of their squares."""
     k, first = tl.load(tiles + 2 * tl.program_id(0)), tl.load(tiles + 2 * tl.program_id(0) + 1)
-    high, wide = tl.load(shapes + 2 * k), tl.load(shapes + 2 * k + 1)
+    high, wide, pitch = tl.load(shapes + 3 * k), tl.load(shapes + 3 * k + 1), tl.load(shapes + 3 * k + 2)
     matrix = tl.load(places + k).to(tl.pointer_type(TYPE))
     row = first + tl.arange(0, HIGH)
     a = tl.zeros((HIGH, WIDE), SUM)
@@ -126,15 +283,15 @@ def _ahead(  # type: ignore[no-untyped-def]
     for begin in range(0, wide, WIDE):
         at = begin + tl.arange(0, WIDE)
         inside = (row < high)[:, None] & (at < wide)[None, :]
-        w = tl.load(matrix + row[:, None] * wide + at[None, :], mask=inside, other=0.0).to(SUM)
+        w = tl.load(matrix + row[:, None] * pitch + at[None, :], mask=inside, other=0.0).to(SUM)
         s += w * w
-        a += w * tl.load(x + at, mask=at < wide, other=0.0)[None, :]
+        a += w * tl.load(x + at, mask=at < wide, other=0.0).to(SUM)[None, :]
         if ROWS > 1:
-            b += w * tl.load(x + given_r + at, mask=at < wide, other=0.0)[None, :]
+            b += w * tl.load(x + given_r + at, mask=at < wide, other=0.0).to(SUM)[None, :]
         if ROWS > 2:
-            c += w * tl.load(x + 2 * given_r + at, mask=at < wide, other=0.0)[None, :]
+            c += w * tl.load(x + 2 * given_r + at, mask=at < wide, other=0.0).to(SUM)[None, :]
         if ROWS > 3:
-            d += w * tl.load(x + 3 * given_r + at, mask=at < wide, other=0.0)[None, :]
+            d += w * tl.load(x + 3 * given_r + at, mask=at < wide, other=0.0).to(SUM)[None, :]
     y = made + k * made_k + row
     tl.store(y, tl.sum(a, 1), mask=row < high)
     if ROWS > 1:
@@ -153,7 +310,7 @@ def _back(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Up to four vectors times some columns of one matrix."""
     k, first = tl.load(tiles + 2 * tl.program_id(0)), tl.load(tiles + 2 * tl.program_id(0) + 1)
-    high, wide = tl.load(shapes + 2 * k), tl.load(shapes + 2 * k + 1)
+    high, wide, pitch = tl.load(shapes + 3 * k), tl.load(shapes + 3 * k + 1), tl.load(shapes + 3 * k + 2)
     matrix = tl.load(places + k).to(tl.pointer_type(TYPE))
     at = first + tl.arange(0, WIDE)
     a = tl.zeros((HIGH, WIDE), SUM)
@@ -164,14 +321,14 @@ def _back(  # type: ignore[no-untyped-def]
     for begin in range(0, high, HIGH):
         row = begin + tl.arange(0, HIGH)
         inside = (row < high)[:, None] & (at < wide)[None, :]
-        w = tl.load(matrix + row[:, None] * wide + at[None, :], mask=inside, other=0.0).to(SUM)
-        a += w * tl.load(x + row, mask=row < high, other=0.0)[:, None]
+        w = tl.load(matrix + row[:, None] * pitch + at[None, :], mask=inside, other=0.0).to(SUM)
+        a += w * tl.load(x + row, mask=row < high, other=0.0).to(SUM)[:, None]
         if ROWS > 1:
-            b += w * tl.load(x + given_r + row, mask=row < high, other=0.0)[:, None]
+            b += w * tl.load(x + given_r + row, mask=row < high, other=0.0).to(SUM)[:, None]
         if ROWS > 2:
-            c += w * tl.load(x + 2 * given_r + row, mask=row < high, other=0.0)[:, None]
+            c += w * tl.load(x + 2 * given_r + row, mask=row < high, other=0.0).to(SUM)[:, None]
         if ROWS > 3:
-            d += w * tl.load(x + 3 * given_r + row, mask=row < high, other=0.0)[:, None]
+            d += w * tl.load(x + 3 * given_r + row, mask=row < high, other=0.0).to(SUM)[:, None]
     y = made + k * made_k + at
     tl.store(y, tl.sum(a, 0), mask=at < wide)
     if ROWS > 1:
@@ -190,7 +347,7 @@ class Compared:
 
     Attributes:
         blocks: of each weight; each begins at a block in what is kept.
-        sums: (blocks, 4): Σ weight², Σ gradient², Σ gradient·weight before the step and Σ step², as last compared.
+        sums: (4, blocks): Σ weight², Σ gradient², Σ gradient·weight before the step and Σ step², as last compared.
         steps: the weights as kept, or what was taken off them in the step, once they were compared.
     """
 
@@ -201,7 +358,8 @@ class Compared:
         self._tiles, self._weights = _sent(parts, self.device), _sent(self._rows(weights), self.device)
         self._wide = torch.float64 if weights[0].dtype == torch.float64 else torch.float32
         self._type = TYPES[weights[0].dtype]
-        self.sums = torch.zeros(len(parts), 4, dtype=torch.float64, device=self.device)
+        self.sums = torch.zeros(4, len(parts), dtype=torch.float64, device=self.device)
+        self._lengths = _sent(4 * self.blocks, self.device)
         self._kept = torch.zeros(len(parts) * BLOCK, dtype=self._wide, device=self.device)
         lines = self._kept.split([count * BLOCK for count in self.blocks])
         self.steps = [line[: w.numel()].view(w.shape) for line, w in zip(lines, weights, strict=True)]
@@ -209,7 +367,7 @@ class Compared:
     @property
     def state(self) -> list[Tensor]:
         """Where everything is."""
-        return [self._tiles, self._weights, self.sums, self._kept]
+        return [self._tiles, self._weights, self.sums, self._lengths, self._kept]
 
     def follow(self, weights: Sequence[Tensor]) -> bool:
         """Take in where the same weights lie now; False if a kernel does not find them there."""
@@ -232,10 +390,17 @@ class Compared:
         slopes = _sent(self._rows(gradients), self.device)
         with on(self.device):
             _compare[(len(self._tiles),)](
-                self._tiles, self._weights, slopes, self._kept, self.sums,
+                self._tiles, self._weights, slopes, self._kept, self.sums, self.sums.shape[1],
                 TYPE=self._type, SLOPE=self._type if known is None else TYPES[known.dtype],
                 WIDE=TYPES[self._wide], KEPT=kept, BLOCK=BLOCK,
             )  # fmt: skip
+
+    def added(self) -> Sequence[Tensor]:
+        """The four sums of each weight."""
+        lengths = self._lengths
+        return (
+            torch.segment_reduce(self.sums.flatten(), "sum", lengths=lengths, axis=0, unsafe=True).view(4, -1).unbind()
+        )
 
     def _rows(self, tensors: Sequence[Tensor | None]) -> list[tuple[int, int, int, int]]:
         """Where each tensor begins, how many numbers it has, how many lie together, how far these are apart."""
@@ -258,7 +423,7 @@ def _keep(tiles, weights, kept, TYPE: tl.constexpr, BLOCK: tl.constexpr):  # typ
 
 @triton.jit
 def _compare(  # type: ignore[no-untyped-def]
-    tiles, weights, slopes, kept, sums,
+    tiles, weights, slopes, kept, sums, blocks,
     TYPE: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of one block."""
@@ -281,10 +446,10 @@ def _compare(  # type: ignore[no-untyped-def]
         before = tl.load(place)
         step = before - w
         tl.store(place, step)
-    tl.store(sums + 4 * block, tl.sum((w * w).to(tl.float64), 0))
-    tl.store(sums + 4 * block + 1, tl.sum((g * g).to(tl.float64), 0))
-    tl.store(sums + 4 * block + 2, tl.sum((g * before).to(tl.float64), 0))
-    tl.store(sums + 4 * block + 3, tl.sum((step * step).to(tl.float64), 0))
+    tl.store(sums + block, tl.sum((w * w).to(tl.float64), 0))
+    tl.store(sums + blocks + block, tl.sum((g * g).to(tl.float64), 0))
+    tl.store(sums + 2 * blocks + block, tl.sum((g * before).to(tl.float64), 0))
+    tl.store(sums + 3 * blocks + block, tl.sum((step * step).to(tl.float64), 0))
 
 
 def can_compare(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> bool:
@@ -297,11 +462,6 @@ def can_compare(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -
     return True
 
 
-def place_of(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """Where tensors begin."""
-    return tuple(tensor.data_ptr() for tensor in tensors)
-
-
 def _where(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
     """Where tensors of known shapes lie."""
     return [(tensor.data_ptr(), tensor.stride()) for tensor in tensors]
@@ -310,10 +470,6 @@ def _where(tensors: Sequence[Tensor]) -> list[tuple[int, tuple[int, ...]]]:
 def on(device: torch.device) -> AbstractContextManager[Any]:
     """Kernels run on the device their tensors are on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def _doubles(device: torch.device) -> bool:
-    return device.type == "cpu" or multiplies_doubles(device)
 
 
 def _is_in_rows(tensor: Tensor) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,8 +108,9 @@ def head_grams(given: HeadWeights) -> HeadGrams:
 def joined(parts: Sequence[HeadGrams]) -> HeadGrams:
     """Those of several attentions that are alike."""
     together = ([getattr(part, name) for part in parts] for name in ("query", "key", "value", "out", "a", "b"))
-    made: list[Any] = [None if several[0] is None else torch.cat(several) for several in together]
-    return HeadGrams(*made, parts[0].scale, parts[0].turned, parts[0].inputs)
+    query, key, value, out, a, b = (None if several[0] is None else torch.cat(several) for several in together)
+    assert value is not None and out is not None
+    return HeadGrams(query, key, value, out, a, b, parts[0].scale, parts[0].turned, parts[0].inputs)
 
 
 def head_gains(given: HeadGrams) -> HeadGains:

@@ -58,6 +58,10 @@ class Maps(ABC):
     def adjoint(self, given: Tensor) -> Tensor:
         """Images of the rows of each map's (rows, outputs) under the transposed map: (count, rows, inputs)."""
 
+    def turned(self, space: Tensor, folded: Tensor, fold: Any, *, moves: bool) -> Tensor | None:
+        """Turn directions as `warm.turn` does, where these maps have a shorter way; what a turn shows, one row each."""
+        return None
+
     @abstractmethod
     def sizes(self) -> Tensor:
         """Frobenius norm of each weight, in float64."""
@@ -65,6 +69,11 @@ class Maps(ABC):
     def normal(self, given: Tensor) -> Tensor:
         """Images of rows under AAᵀ or AᵀA, whichever is the smaller."""
         return self.forward(self.adjoint(given)) if self.outputs < self.inputs else self.adjoint(self.forward(given))
+
+    @property
+    def underflow(self) -> float:
+        """What is lost of a product where numbers are too small."""
+        return (self.terms + 16) * torch.finfo(self.dtype).tiny
 
     def product_error(self, sizes: Tensor) -> Tensor:
         """Bound of ‖fl(Ax) − Ax‖/‖x‖ and of the same for Aᵀ, from the Frobenius norms of the weights.

@@ -117,7 +117,7 @@ class Group:
     def _where_they_are(self, weights: Sequence[Tensor]) -> Maps:
         """All matrices without a copy; looked up anew where one of them has moved."""
         made = kernels(weights[0].device)
-        if self.table is None or self.table.key != made.place_of(weights):
+        if self.table is None or not self.table.holds(weights):
             self.table = made.Table(weights)
         maps: Maps = made.GroupedMaps(weights, self.table)
         return maps
@@ -134,7 +134,7 @@ class Group:
             cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
             if self.grouped:
                 cold = F.normalize(cold * maps.inside, dim=-1)  # type: ignore[attr-defined]
-            self.space, self.folded = cold if self.space is None else self.space, cold[:, :1]
+            self.space, self.folded = cold if self.space is None else self.space, cold[:, :1].clone()
             self.folds = folds_now
             for _ in range(WARM_UP - 1):
                 (turned,) = turn([Job(maps, self.space, self.folded, fold)])
@@ -381,18 +381,17 @@ def _factors(maps: Maps, given: Sequence[Tensor | None], side: int) -> Tensor | 
     if all(factor is None for factor in given):
         return None
     count = maps.inputs if side else maps.outputs
-    ones = torch.ones(count, dtype=maps.dtype, device=maps.device)
-    repeated = isinstance(maps, ConvMaps)
-    rows = [ones if factor is None else _spread_out(factor, count, repeated) for factor in given]
-    return torch.stack(rows).to(maps.dtype).unsqueeze(1)
+    known = {place: factor for place, factor in enumerate(given) if factor is not None}
+    made = torch.ones(len(given), 1, count, dtype=next(iter(known.values())).dtype, device=maps.device)
+    pairs = [
+        (made[place, 0], _spread_out(factor, count, isinstance(maps, ConvMaps))) for place, factor in known.items()
+    ]
+    torch._foreach_copy_([row[: factor.numel()] for row, factor in pairs], [factor for _, factor in pairs])
+    return made.to(maps.dtype)
 
 
 def _spread_out(factor: Tensor, count: int, repeated: bool) -> Tensor:
-    """One number for each of ``count`` from one a channel, whose pixels repeat it, or from one for all."""
+    """One number for each of ``count``, or fewer, from one a channel, whose pixels repeat it, or from one for all."""
     if factor.ndim == 0:
         return factor.expand(count)
-    if not repeated and factor.numel() == count:
-        return factor
-    if not repeated:
-        return F.pad(factor, (0, count - factor.numel()), value=1.0)
-    return factor.reshape(-1, 1).expand(-1, count // factor.numel()).reshape(-1)
+    return factor.reshape(-1, 1).expand(-1, count // factor.numel()).reshape(-1) if repeated else factor

@@ -19,6 +19,8 @@ from normgauge.monitor.norms import MOST_READ
 from normgauge.monitor.sheet import Sheet
 from normgauge.render.numbers import shortened_names
 
+HEADS_READ = 3 * MOST_READ  # entries of attentions whose small matrices are made in one go by a graph
+
 ADAPTERS = (("lora_A", "lora_B"), ("lora_a", "lora_b"), ("lora_down", "lora_up"))
 
 
@@ -106,7 +108,7 @@ class Transformers:
                 together.setdefault(alike, []).append(placed)
         for group in together.values():
             first = around.weight(group[0].rows[0])
-            most = MOST_READ // (4 * first.numel()) if frugal and first is not None else len(group)
+            most = HEADS_READ // (4 * first.numel()) if frugal and first is not None else len(group)
             few = (group[begin : begin + max(1, most)] for begin in range(0, len(group), max(1, most)))
             _put_gains(group, joined([head_grams(_head_weights(around, some)) for some in few]), sheet)
         for row in self._lookups:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normgauge.monitor.maps import working
+from normgauge.monitor.launched import kernels
+from normgauge.monitor.maps import Maps, MatrixMaps, working
 from normgauge.monitor.sheet import Sheet
 from normgauge.monitor.warm import cold_space
 
@@ -20,11 +22,12 @@ class SpectralSteps:
 
     def __init__(self) -> None:
         self._directions: dict[tuple[int, ...], Tensor] = {}
+        self._tables: dict[tuple[int, ...], Any] = {}
 
     @property
     def state(self) -> list[Tensor]:
         """Where the directions are."""
-        return list(self._directions.values())
+        return [*self._directions.values(), *(tensor for table in self._tables.values() for tensor in table.state)]
 
     def read(self, steps: Mapping[int, Tensor], weights: Mapping[int, Tensor], sheet: Sheet) -> None:
         """Write down ‖step‖₂ and ‖matrix‖₂ of rows of each matrix, from below.
@@ -34,25 +37,39 @@ class SpectralSteps:
             weights: the same rows as they are now.
             sheet: where to write.
         """
+        if steps and self._together(list(steps.values()), list(weights.values())):
+            rows = tuple(steps)
+            self._turn(rows, self._where_they_are(rows, [*steps.values(), *weights.values()]), sheet)
+            return
         together: dict[tuple[int, ...], list[int]] = {}
         for row, step in steps.items():
             together.setdefault(tuple(step.shape), []).append(row)
-        for rows in together.values():
-            self._turn(rows, [steps[row] for row in rows], [weights[row] for row in rows], sheet)
+        for rows in map(tuple, together.values()):
+            both = [*(steps[row] for row in rows), *(weights[row] for row in rows)]
+            self._turn(rows, MatrixMaps(both, working(weights[rows[0]])), sheet)
 
-    def _turn(self, rows: Sequence[int], steps: Sequence[Tensor], weights: Sequence[Tensor], sheet: Sheet) -> None:
-        dtype = working(weights[0])
-        both = torch.stack([*(step.to(dtype) for step in steps), *(weight.to(dtype) for weight in weights)])
-        kept = self._directions.get(tuple(rows))
-        like = (len(both), both.shape[2]), both.device, dtype
-        if kept is None or ((kept.shape[0], kept.shape[2]), kept.device, kept.dtype) != like:
-            kept = self._directions[tuple(rows)] = cold_space(len(both), both.shape[2], both, dtype)[:, :1].clone()
+    def _together(self, steps: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
+        """Whether matrices of all shapes are multiplied at once."""
+        made = kernels(steps[0].device)
+        return made is not None and made.can_compare([*steps, *weights], [])
+
+    def _where_they_are(self, rows: tuple[int, ...], both: Sequence[Tensor]) -> Maps:
+        made, table = kernels(both[0].device), self._tables.get(rows)
+        if table is None or not table.holds(both):
+            table = self._tables[rows] = made.Table(both)
+        maps: Maps = made.GroupedMaps(both, table)
+        return maps
+
+    def _turn(self, rows: tuple[int, ...], maps: Maps, sheet: Sheet) -> None:
+        dtype, count, size = maps.dtype, maps.count, maps.inputs
+        kept = self._directions.get(rows)
+        if kept is None or (tuple(kept.shape), kept.device, kept.dtype) != ((count, 1, size), maps.device, dtype):
+            kept = self._directions[rows] = cold_space(count, size, torch.empty(0, device=maps.device), dtype)[:, :1]
         place = kept
         for _ in range(TURNS):
-            image = kept @ both.mT
-            kept = F.normalize(image @ both, dim=-1, eps=torch.finfo(dtype).tiny)
-        sizes = torch.linalg.vector_norm(kept @ both.mT, dim=(1, 2))
-        cold = cold_space(1, both.shape[2], both, dtype)[:, :1]  # what was 0 or no number starts anew
+            kept = F.normalize(maps.adjoint(maps.forward(kept)), dim=-1, eps=torch.finfo(dtype).tiny)
+        sizes = torch.linalg.vector_norm(maps.forward(kept), dim=(1, 2))
+        cold = cold_space(1, size, kept, dtype)[:, :1]  # what was 0 or no number starts anew
         alive = torch.isfinite(kept).all(-1, keepdim=True) & (kept != 0).any(-1, keepdim=True)
         place.copy_(torch.where(alive, kept, cold))  # where they were: a graph goes on from there
         sheet.put_column(rows, "step_norm", sizes[: len(rows)])

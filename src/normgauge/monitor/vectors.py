@@ -174,7 +174,7 @@ class Vectors:
 
     def _put_compared(self, staged: Staged, sheet: Sheet) -> None:
         """The same from the sums that a kernel took."""
-        sums = self._segments.reduce(self._compared.sums, "sum").unbind(1)
+        sums = self._compared.added()
         weights, slopes, dots, steps = sums if self.reduce is None else map(self.reduce, sums)
         if self._whole:
             sheet.put_column(self.rows, "frobenius", weights.sqrt())

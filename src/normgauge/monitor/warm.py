@@ -84,6 +84,15 @@ def turn(jobs: Sequence[Job], *, moves: bool = True) -> list[Turned]:
 
     Source: Knyazev, SIAM J. Sci. Comput. 23 (2001) 517, with one vector and no preconditioner.
     """
+    own = [job.maps.turned(job.space, job.folded, job.fold, moves=moves) for job in jobs]
+    others = iter(_turned_together([j for j, f in zip(jobs, own, strict=True) if f is None], moves))
+    pairs = zip(jobs, own, strict=True)
+    return [next(others) if found is None else Turned(job.space, job.folded, *found[:4]) for job, found in pairs]
+
+
+def _turned_together(jobs: Sequence[Job], moves: bool) -> list[Turned]:
+    if not jobs:
+        return []
     bases = [_orthonormal(job.space) for job in jobs]
     images = [j.maps.forward(torch.cat([b, j.fold.before(j.folded)], dim=1)) for j, b in zip(jobs, bases, strict=True)]
     wide = [image[:, :3].double() for image in images]
@@ -132,8 +141,7 @@ def proved_lower(maps: Maps, turned: Turned, sizes: Tensor) -> Tensor:
         sizes: Frobenius norm of each weight, from above.
     """
     room = (maps.inputs + maps.outputs + 64) * maps.unit
-    tiny = torch.finfo(maps.dtype).tiny
-    lost = turned.parts * (maps.product_error(sizes) + 4 * room * turned.image) + (maps.terms + 16) * tiny
+    lost = turned.parts * (maps.product_error(sizes) + 4 * room * turned.image + maps.underflow)
     lower = house_down((turned.image - lost) / (turned.length * (1 + room) + room))
     return torch.where(torch.isfinite(lower), lower.clamp_min(0.0), 0.0)
 
