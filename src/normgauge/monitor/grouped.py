@@ -23,7 +23,7 @@ from normgauge.monitor.warm import SQUARINGS, Fold
 BLOCK = 1024  # numbers that are compared at a time, and where the parts of a room begin
 
 ROWS_AHEAD, COLUMNS_AHEAD = 8, 128  # of a matrix at a time, on the way forward
-ROWS_BACK, COLUMNS_BACK = 32, 64  # and on the way back
+ROWS_BACK, COLUMNS_BACK = 128, 32  # and on the way back
 
 MOST_ROWS = 4  # directions of each matrix in one launch
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normgauge.monitor.current import CurrentWeights, Layout, Weights
 from normgauge.monitor.facts import Passes
-from normgauge.monitor.launched import Launches, Work
+from normgauge.monitor.launched import Launches, Owned, Work, owned
 from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up, part_here
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import TRANSPOSED, frobenius_norms, is_pointwise
@@ -86,7 +86,7 @@ class Instruments:
         self._optimizers = optimizers
         self._listener = Listener(model, on_error)
         self._proved: dict[int, int] = {}
-        self._launches = Launches()
+        self._launches, self._owned = Launches(), Owned()
         self._scales: dict[bool, dict[int, Tensor]] = {}  # of normalizers, where alert readings leave them and others
         self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
         self.add(layers)
@@ -160,7 +160,8 @@ class Instruments:
             self._vectors.copy(small)
             self._samples.copy(layout.samples)
 
-        state = [*layout.weights.values(), *self._vectors.state, *self._samples.state]
+        self._look_up(layout)
+        state = [*self._vectors.state, *self._samples.state]
         self._launch("kept", None, work, Sheet(), state)
 
     @torch.no_grad()
@@ -196,7 +197,8 @@ class Instruments:
             self._put_sizes([(row, weight) for row, weight in layout.large if alert or row not in self.norms], sheet)
 
         kept = (self._vectors, self._samples, self._normalizers)
-        state = [*layout.weights.values(), *(tensor for part in kept for tensor in part.state)]
+        self._look_up(layout)
+        state = [tensor for part in kept for tensor in part.state]
         self._launch(("told", alert), (small, large), told, sheet, state)
         if not alert:
             self._read_weights(layout, turns, rich, sheet)
@@ -233,18 +235,18 @@ class Instruments:
             self.norms.read(layout.weights, fold, 0, sheet, frugal=held)
 
         parts = (self._normalizers, self._steps, self.norms)
-        state = [*layout.weights.values(), *self._samples.steps, *(tensor for part in parts for tensor in part.state)]
+        state = [*self._samples.steps, *(tensor for part in parts for tensor in part.state)]
         settled = tuple(self._fronts.items()), len(self._attended)
         if rich:
             self._launch("rich", settled, richly, sheet, state)
         state += scales.values()
         pairs = tuple(layer.normalizer for layer in self.layers)
         key = *settled, pairs, tuple(layout.sizes.values())
-        if not self._launches_all or not self._launches.ready("norms", key, self._with_owned(state)):
+        if not self._launches_all or not self._launches.ready("norms", key, state, self._owned):
             self.norms.read(layout.weights, fold, turns, sheet)
             return
         for name, work, to in (*[("turn", turned, Sheet())] * turns, ("norms", looked, sheet)):
-            if name == "norms" or self._launches.ready(name, key, self._with_owned(state), first=0):
+            if name == "norms" or self._launches.ready(name, key, state, self._owned, first=0):
                 self._launches.launch(name, work, to)
             else:
                 work(to, False)
@@ -258,13 +260,15 @@ class Instruments:
     def _launch(self, name: Hashable, key: Hashable, work: Work, sheet: Sheet, state: Sequence[Tensor]) -> None:
         """Do some work on weights, and on what is kept besides; in one launch where all of that is where it was."""
         if self._launches_all:
-            self._launches.do(name, key, self._with_owned(state), work, sheet)
+            self._launches.do(name, key, state, work, sheet, self._owned)
         else:
             work(sheet, False)
 
-    def _with_owned(self, state: Sequence[Tensor]) -> list[Tensor]:
-        """These tensors and all parameters."""
-        return [*state, *(p for layer in self.layers for p in layer.module._parameters.values() if p is not None)]
+    def _look_up(self, layout: Layout) -> None:
+        """Take in where all weights and other parameters are now."""
+        if self._launches_all:
+            parameters = (p for layer in self.layers for p in layer.module._parameters.values() if p is not None)
+            self._owned = owned([*layout.weights.values(), *parameters])
 
     def _put_sizes(self, weights: Weights, sheet: Sheet) -> None:
         if weights:
@@ -343,7 +347,7 @@ class Instruments:
     def close(self) -> None:
         """Take the hooks off, and let go of what a device holds."""
         self._listener.close()
-        self._launches, self._scales = Launches(), {}
+        self._launches, self._owned, self._scales = Launches(), Owned(), {}
 
     def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
@@ -509,7 +513,9 @@ class Instruments:
         if not slopes:
             return
         self._biases.reduce = self._added(list(slopes))
-        sheet.put_column(slopes, "bias_gradient", self._biases.norms(list(slopes.values())))
+        several = list(slopes.values())
+        on_host = several[0].device.type == "cpu"
+        sheet.put_column(slopes, "bias_gradient", self._biases.norms(several) if on_host else self._sizes(slopes))
 
 
 def takes_its_input(layer: WatchedLayer) -> bool:

@@ -22,6 +22,24 @@ Work = Callable[[Sheet, bool], None]  # where to write, and whether a graph will
 FIRST = 2  # times that work is done as it is before a graph of it is made: what is made or loaded once is there by then
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Tensors that much work depends on, looked up once.
+
+    Attributes:
+        tensors: all of them.
+        places: where they are, and their shapes.
+    """
+
+    tensors: Sequence[Tensor] = ()
+    places: Hashable = ()
+
+
+def owned(tensors: Sequence[Tensor]) -> Owned:
+    """Where tensors are now."""
+    return Owned(tensors, tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors))
+
+
 @dataclass(slots=True)
 class Piece:
     """Some work, and how it is launched.
@@ -57,7 +75,15 @@ class Launches:
         self._pieces: dict[Hashable, Piece] = {}
         self._pool: Any = None
 
-    def do(self, name: Hashable, key: Hashable, tensors: Sequence[Tensor], work: Work, sheet: Sheet) -> None:
+    def do(
+        self,
+        name: Hashable,
+        key: Hashable,
+        tensors: Sequence[Tensor],
+        work: Work,
+        sheet: Sheet,
+        beside: Owned = Owned(),  # noqa: B008
+    ) -> None:
         """Do some work and write down what it finds.
 
         Args:
@@ -67,18 +93,21 @@ class Launches:
                 where it was.
             work: writes to the sheet it is given.
             sheet: of this reading.
+            beside: more tensors that it reads.
         """
-        if self.ready(name, key, tensors):
+        if self.ready(name, key, tensors, beside):
             self.launch(name, work, sheet)
         else:
             work(sheet, False)
 
-    def ready(self, name: Hashable, key: Hashable, tensors: Sequence[Tensor], first: int = FIRST) -> bool:
+    def ready(
+        self, name: Hashable, key: Hashable, tensors: Sequence[Tensor], beside: Owned, first: int = FIRST
+    ) -> bool:
         """Whether some work was done often enough with these for a graph; if not, this time is counted."""
-        whole = key, tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors)
+        whole = key, owned(tensors).places, beside.places
         piece = self._pieces.get(name)
         if piece is None or piece.key != whole:
-            piece = self._pieces[name] = Piece(whole, tensors)
+            piece = self._pieces[name] = Piece(whole, [*tensors, *beside.tensors])
         piece.times += 1
         return piece.times > first and not self.why
 
