@@ -109,6 +109,7 @@ class Listener:
         self._channels: dict[nn.Module, bool] = {}  # which normalizers are batch normalizations
         self._feeding: dict[nn.Module, int | None] = {}  # what was in front of each normalizer at its last rich pass
         self._ordinary: set[nn.Module] = set()  # layers without an attention in front of them
+        self._quiet: set[nn.Module] = set()  # layers that have told all they have to tell up to the next rich pass
         self._on_error = on_error
         self._model = model
         self._first: nn.Module | None = None
@@ -139,6 +140,7 @@ class Listener:
     def attach(self, layers: Sequence[WatchedLayer]) -> None:
         """Listen to the modules of these layers."""
         self._ordinary.clear()
+        self._quiet.clear()
         self._feeding.clear()
         for layer in layers:
             parts = self._parts.setdefault(layer.module, [])
@@ -195,7 +197,9 @@ class Listener:
 
     def cares(self, module: nn.Module) -> bool:
         """Whether a call of this module is to be told."""
-        return module in self._parts if self._awake else module is self._model or module is self._first
+        if self._awake:
+            return module in self._parts and (self.rich or module not in self._quiet)
+        return module is self._model or module is self._first
 
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
@@ -220,9 +224,20 @@ class Listener:
                     for part in parts:
                         if not (crossed and part == self._fed):
                             part(module, given, output)
+                    if (
+                        self.rich
+                        and given.grad_fn is not None
+                        and parts == [self._fed, self._attended, self._multiplied]
+                    ):
+                        self._hush(module, output)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
         self.seconds += time.thread_time() - began
+
+    def _hush(self, module: nn.Module, output: Any) -> None:
+        """Hear a layer that is fed by others at rich passes alone; where products are float16, that is looked for."""
+        if isinstance(output, Tensor) and output.dtype != torch.float16 and module is not self._first:
+            self._quiet.add(module)
 
     def _enter(self, args: Any, kwargs: Any, output: Any) -> None:
         """Keep the input, of every step."""
