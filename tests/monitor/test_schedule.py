@@ -251,3 +251,17 @@ def test_an_account_never_goes_over_its_share() -> None:
     assert not account.affords(0.5)
     account.earn(1.0)
     assert account.affords(0.5)
+
+
+def test_what_a_busy_device_hides_is_booked_by_the_device(clock: Clock) -> None:
+    plan = Schedule(0.03, None, 0)
+    for step in (1, 2, 3):
+        clock.now += 0.03
+        began = clock.now
+        plan.reads(step)
+        clock.now += 0.02  # the host waits for room in a queue: the training loses none of it
+        plan.settle(began, 0.001, hidden=True)
+        plan.due(step + 1)
+        plan.book_device(0.005, plan.level, proofs=0.002)
+    assert plan.cost == 0.005
+    assert plan.share == pytest.approx(2 * 0.007 / 0.1)  # of the time between the calls, but for the first reading
