@@ -261,7 +261,7 @@ def test_what_a_busy_device_hides_is_booked_by_the_device(clock: Clock) -> None:
         plan.reads(step)
         clock.now += 0.02  # the host waits for room in a queue: the training loses none of it
         plan.settle(began, 0.001, hidden=True)
-        plan.due(step + 1)
         plan.book_device(0.005, plan.level, proofs=0.002)
+        plan.due(step + 1)
     assert plan.cost == 0.005
     assert plan.share == pytest.approx(2 * 0.007 / 0.1)  # of the time between the calls, but for the first reading
