@@ -76,3 +76,19 @@ def test_results_that_are_not_installed_say_how_to_get_them(monkeypatch):
     monkeypatch.undo()
     with pytest.raises(Absent, match="no results of experiments/than2025, nothing: normgauge reproduce"):
         results.results.__wrapped__("than2025", "nothing")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_network_without_normalizers_has_rescalings_too(seed):
+    """One factor a layer cancels in P_w; one a unit does not, and the function stays."""
+    found = rows("T.R7.fig1", seed)
+    units, layers = found["P_w of a ReLU network, its units rescaled"], found["P_w, its layers rescaled"]
+    assert units.kind is ComparisonKind.MOVES and units.measured > 100 * units.published
+    assert layers.measured == pytest.approx(units.published) and found["its output, along a random direction"].passed
+    assert "no such freedom" not in CLAIMS["T.R7.fig1"].entry.instead
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_does_not_move_stays_under_factors_of_single_units(seed):
+    for name in ("T.C19.exponent", "T.R17.normalized", "Q.mechanism.2", "S.flat"):
+        assert any("scaled by units" in what and "‖w‖" in what for what in rows(name, seed)), name

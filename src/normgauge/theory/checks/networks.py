@@ -135,6 +135,19 @@ def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], powe
 
 def product_of_norms(draw: Draw) -> Found:
     yield from same_function(draw, "P_w", lambda stack: norm_product(stack.weights), 1)
+    weights = random_matrices(draw, draw.integer(2, 5), low=3)
+    x, spread, even = draw.normal(weights[0].shape[1]), torch.logspace(-3, 3, 7).double(), draw.decade(-3, 3)
+    ways = [spread[torch.arange(len(w)) % 7] for w in weights[:-1]]  # the factors of each hidden unit
+    units, whole = ([*weights], [*weights])
+    for k, d in enumerate(ways):
+        units[k : k + 2] = d[:, None] * units[k], units[k + 1] / d
+        whole[k : k + 2] = even * whole[k], whole[k + 1] / even
+    yield moves("P_w of a ReLU network, its units rescaled", norm_product(weights), norm_product(units))
+    yield equals("P_w, its layers rescaled", norm_product(whole), predicted=norm_product(weights))
+    there, way = relu_net(weights, x), draw.normal(len(weights[-1]))
+    yield equals("its output, along a random direction", relu_net(units, x), predicted=there, along=way)
+    slope = spectral_norm(jacobian(lambda v: relu_net(weights, v), x))
+    yield below("its slope, against P_w of the copy", slope, predicted=norm_product(units))
 
 
 def product_of_deviations(draw: Draw) -> Found:

@@ -257,12 +257,16 @@ def factor_of_normalizers(draw: Draw) -> Found:
     before, after = (math.prod(float(s.max()) for s in net.inverses[k:]) for net in (stack, other))
     yield moves("Π_{k≥i}‖NO_k‖", before, after)
     yield equals("moved by the factors chosen", after, predicted=before / math.prod(factors[k:]))
-    way, (free, moved) = (
-        draw.normal(len(stack(x))),
-        (spectral_norm(s.weights[k]) * slope_at(s, k, x) for s in (stack, other)),
-    )
-    yield equals("output, along a random direction", way @ other(x), predicted=way @ stack(x))
-    yield equals("‖W_i‖ times the slope in W_i", moved, predicted=free)
+    way, n = draw.normal(len(stack(x))), len(stack.weights[k])
+    units, c = stack.rescaled([10 ** draw.uniform(len(w), low=0.5, high=2) for w in stack.weights]), draw.integer(0, n)
+
+    def weighed(s: Stack) -> float:
+        slopes = jacobian(lambda w: s.after(k)(w @ s.entering(k, x)), s.weights[k])
+        return float(s.weights[k][c].norm()) * spectral_norm(slopes.reshape(len(slopes), n, -1)[:, c])
+
+    for what, same in (("scaled by layers", other), ("scaled by units", units)):
+        yield equals(f"output, {what}, along a random direction", way @ same(x), predicted=way @ stack(x))
+        yield equals(f"a unit's ‖w‖ times the slope in w, {what}", weighed(same), predicted=weighed(stack))
 
 
 def other_networks(draw: Draw) -> Found:
