@@ -104,7 +104,8 @@ def test_a_verdict_chooses(run, capsys):
     assert code == 1 and "none of these claims is holds" in err
     with pytest.raises(SystemExit):
         run("--verdict", "false")
-    assert "expected one of holds, loose, wrong" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "expected one of holds, loose, wrong" in told and "what is false: wrong" in told
     assert "--verdict wrong" in run("wrong")[2]
 
 
@@ -115,6 +116,13 @@ def test_a_place_chooses(run):
     assert "Than 2025: arXiv 2511.00958 v2." in out
     assert "T.L1: Than 2025, Lemma 1" in out and "normgauge theory --claim 'Lemma 1' --seed 2" in out
     assert run("Remark 11")[0] == 1
+
+
+def test_a_place_without_its_quotes_is_the_same(run):
+    with_, without = run("Lemma 1", "--seed", 2), run("Lemma", 1, "--seed", 2)
+    assert [line for line in with_[1].splitlines() if " ms" not in line] == [
+        line for line in without[1].splitlines() if " ms" not in line
+    ]
 
 
 def test_nothing_drawn_has_no_instances_to_repeat(run):

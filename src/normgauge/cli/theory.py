@@ -52,9 +52,9 @@ examples:
   normgauge theory                          the errors that matter, what holds by source, what failed
   normgauge theory --all                    and a table a source
   normgauge theory --claim T.L1             one in full: words, counterexample, every comparison
-  normgauge theory --claim A.P4             all whose id begins so; up to eight in full, more as a table
+  normgauge theory --claim A.P4             all whose id begins so; up to nine in full, more as a table
   normgauge theory --claim T --claim S.1    several
-  normgauge theory --claim "Lemma 1"        all whose place names it; "§4.2" likewise
+  normgauge theory Lemma 1                  all at a place; §4.2 and "Thm 9" likewise
   normgauge theory --list LayerNorm         all that have the word, where no id or place does; or a source, 2511.00958
   normgauge theory --list --verdict wrong   those that are wrong, in a line each
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
@@ -103,7 +103,8 @@ def _verdict(words: str) -> Verdict:
     """
     found = [verdict for verdict in Verdict if words and str(verdict).startswith(words.lower())]
     if len(found) != 1:
-        raise argparse.ArgumentTypeError(f"expected one of {', '.join(Verdict)}, got {words!r}")
+        meant = {"false": "; what is false: wrong", "true": "; what is true: holds or loose"}.get(words.lower(), "")
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(Verdict)}, got {words!r}{meant}")
     return found[0]
 
 
@@ -116,10 +117,10 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.theory import ABOUT, check_claims, find_claims
+    from normgauge.theory import ABOUT, check_claims, find_claims, joined_names
 
     args.about = ABOUT
-    args.claim = [*args.claims, *args.claim]
+    args.claim = [*joined_names(args.claims), *args.claim]
     claims = [one for one in find_claims(args.claim) if not args.verdict or one.entry.verdict in args.verdict]
     if not claims:
         raise InputError(f"none of these claims is {' or '.join(args.verdict)}; leave out --verdict to see them")

@@ -14,7 +14,7 @@ from normgauge.render.console import Block
 from normgauge.render.numbers import ABSENT, format_number, plural
 from normgauge.render.table import Grid, markdown_table, markdown_words
 
-IN_FULL = 8  # more claims than this are shown as a table
+IN_FULL = 9  # more claims than this are shown as a table
 DECIDES = "◂"  # marks the comparison that a verdict rests on
 CLAIM, LISTED = 112, 320  # letters of a claim in the table of numbers, and in the list; `--claim` shows all of it
 FOREMOST = (  # the roots of the errors that open
