@@ -398,6 +398,9 @@ def cells_chernoff(draw: Draw) -> Found:
     (p, m), cells, each, size = partition(draw), draw.integer(2, 30), draw.integer(2, 30), 10**12
     drawn = draw_counts(draw, p, m, 300)
     found = broken(p, drawn, lambda c: tau_chernoff(c, len(p), DELTA))
+    k, chance, share = torch.arange(m + 1).double(), math.log(cells / DELTA), 10 ** draw.uniform(50, 1, low=-3)
+    exact = torch.distributions.Binomial(m, share).log_prob(k).exp() * (k - m * share > (2 * chance * k).sqrt())
+    yield below("exact chance that one cell breaks its part, times N/δ", exact.sum(1).max() * cells / DELTA, predicted=1)
     yield below("share of draws that break it", found, predicted=DELTA)
     rows = [[int(c) for c in row] for row in drawn.tolist()]
     gaps = (tau_chernoff(r, len(p), DELTA) - tau_published(sum(k > 0 for k in r), len(p), m, DELTA) for r in rows)
@@ -419,8 +422,8 @@ def cells_distance(draw: Draw) -> Found:
         pairs = torch.where(others > 0, sums / others.clamp_min(1), 1.0)
         gaps.append(float((inside**2 - inside + 0.5 - pairs).mean()))  # E|U − s| for U uniform on the cell
     limit = 3 * math.sqrt(math.log(1 / DELTA) / (2 * m))
-    yield below("share of draws that break it", sum(gap > limit for gap in gaps) / len(gaps), predicted=DELTA)
     yield equals("mean difference, over R", sum(gaps) / len(gaps), predicted=0.0, scale=1.0, rel=0.02)
+    yield below("share of draws that break it", sum(gap > limit for gap in gaps) / len(gaps), predicted=DELTA)
     u, s = draw.uniform(200_000), draw.number()
     yield equals("E|U − s|, simulated", (u - s).abs().mean(), predicted=s**2 - s + 0.5, rel=0.02)
 
