@@ -85,7 +85,8 @@ def test_a_place_is_found_however_it_is_written(typed, place):
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("Lemma 1", ["Lemma 1"]), ("T.L1 T.L2", ["T.L1", "T.L2"]), ("Theorem 9 T.L1 Figure 1", ["Theorem 9", "T.L1", "Figure 1"]),
+        ("Lemma 1", ["Lemma 1"]), ("T.L1 T.L2", ["T.L1", "T.L2"]),
+        ("Theorem 9 T.L1 Figure 1", ["Theorem 9", "T.L1", "Figure 1"]),
         ("than 2025", ["than 2025"]), ("zzz", ["zzz"]), ("", []),
     ],
 )  # fmt: skip

@@ -20,9 +20,9 @@ Of each comparison:
   measured    what was found
   difference  of measured from predicted (from published where that is refuted), as a share of the larger of the two
 
-Of a claim in full: `reading` is the claim in our words, `counted as` the mistake it shares with other claims (those
-that are wrong by the same one are one independent error), `our rules for it` those of the instrument that rest on it.
-Our own results are counted apart.
+Of a claim in full: `reading` is the claim in our words, `one error` the mistake it shares with other claims, which
+count as one independent error with it, `our code for it` the rules of the instrument (`normgauge rules`) that rest on
+it, `recipe` the function that draws and compares. Our own results are counted apart.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ examples:
   normgauge theory --list LayerNorm         all that have the word, where no id or place does; or a source, 2511.00958
   normgauge theory --list --verdict wrong   those that are wrong, in a line each
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
-  normgauge theory --list                   what there is; checks nothing
+  normgauge theory --list | less            what there is, in some 1,500 lines; checks nothing
   normgauge theory --html theory.html       a page with every comparison, plots and filters
 
 exit codes:

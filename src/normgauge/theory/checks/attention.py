@@ -398,9 +398,6 @@ def cells_chernoff(draw: Draw) -> Found:
     (p, m), cells, each, size = partition(draw), draw.integer(2, 30), draw.integer(2, 30), 10**12
     drawn = draw_counts(draw, p, m, 300)
     found = broken(p, drawn, lambda c: tau_chernoff(c, len(p), DELTA))
-    k, chance, share = torch.arange(m + 1).double(), math.log(cells / DELTA), 10 ** draw.uniform(50, 1, low=-3)
-    exact = torch.distributions.Binomial(m, share).log_prob(k).exp() * (k - m * share > (2 * chance * k).sqrt())
-    yield below("exact chance that one cell breaks its part, times N/δ", exact.sum(1).max() * cells / DELTA, predicted=1)
     yield below("share of draws that break it", found, predicted=DELTA)
     rows = [[int(c) for c in row] for row in drawn.tolist()]
     gaps = (tau_chernoff(r, len(p), DELTA) - tau_published(sum(k > 0 for k in r), len(p), m, DELTA) for r in rows)

@@ -157,7 +157,10 @@ def lemma_3(draw: Draw) -> Found:
     yield equals("output of one group, along a random direction, against LayerNorm's", weight @ whole, predicted=one)
     blocks = torch.block_diag(*(jacobian(lambda v: layer_norm(v, eps), group) for group in x))
     yield equals(
-        "slope less that of each group alone", spectral_norm(slopes - blocks), predicted=0.0, scale=spectral_norm(slopes)
+        "slope less that of each group alone",
+        spectral_norm(slopes - blocks),
+        predicted=0.0,
+        scale=spectral_norm(slopes),
     )
     same = x[:1].expand(count, size)
     total = (1 / spread(same, eps)).sum()

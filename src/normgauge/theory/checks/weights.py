@@ -148,7 +148,9 @@ def cut_constant(draw: Draw, what: str, head: Map) -> Found:
     slope, of_cut = (weight_slope(tail(gains, widths), v, widths[0], draw, head) for v in (h, cut))
     whole = math.sqrt(rows) * math.prod(gains) * float(h.norm())
     yield equals(f"slope of the {what} in W_i", slope, predicted=whole, published=told)
-    yield equals(f"at the cut input: √{rows}, of the rows that pass, times the printed", of_cut, predicted=rows**0.5 * told)
+    yield equals(
+        f"at the cut input: √{rows}, of the rows that pass, times the printed", of_cut, predicted=rows**0.5 * told
+    )
 
 
 def loss_and_network(draw: Draw) -> Found:
