@@ -70,7 +70,7 @@ def test_results_that_are_missing_were_not_read():
     )
     assert theory.check_state(missing) == f"not checked here: {missing.absent}"
     one = theory.verdict_summary(Ledger((replace(missing, claim=HOLDS.claim),)))
-    assert one == "This claim holds as printed, by the check elsewhere: nothing was checked here."
+    assert one == "This claim holds as printed; its check did not run here."
 
 
 def test_the_words_of_the_columns_stand_below_the_comparisons():
