@@ -89,8 +89,10 @@ def test_scopes_that_do_not_meet_are_a_mistake(diff, files, tmp_path):
         ('{"schema": 9, "normgauge": "7.0"}', "written by normgauge 7.0; open it with that version"),
         ('{"schema": 1}', "lacks the field 'model'"),
         ('{"readings": []}', "at least one reading"),
+        ('[{"schema": 2}]', "expected an object, got a list"),
+        ('{\n<<<<<<< HEAD\n"schema": 2\n=======\n"schema": 1\n>>>>>>> main\n}', "a merge conflict is in it"),
     ],
-    ids=["empty", "cut", "another schema", "a field is missing", "no readings"],
+    ids=["empty", "cut", "another schema", "a field is missing", "no readings", "a list", "a merge conflict"],
 )
 def test_what_is_no_reading_takes_one_line(diff, files, tmp_path, content, message):
     (tmp_path / "c.json").write_text(content)
