@@ -29,8 +29,9 @@ examples:
   normgauge diff before.json after.json
   normgauge diff reference:resnet20 mine.json
   normgauge diff main.json branch.json --fail-above 0.3
-      a gate for a pipeline: exit code 3 when an upper bound grew by more than 0.3 decades (a factor of two), 4 when
-      one of the bounds was refuted by a slope found; 1 where the two cannot be compared: other samples, scopes,
+      a gate for a pipeline: exit code 3 when an upper bound grew by more than
+      0.3 decades (a factor of two), 4 when one of the bounds was refuted by a
+      slope found, 1 where the two cannot be compared: other samples, scopes,
       settings or versions, unless --allow says that this is meant
 
 references:

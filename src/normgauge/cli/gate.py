@@ -66,7 +66,7 @@ class Gate:
         judged = [pair for pair in self.pairs if not _both_infinite(*pair)]
         refused = [item for item in found if item[0] not in allowed]
         if refused or not judged:
-            raise ReadingError(_refusal(refused or [("", said) for _, said in found]))
+            raise ReadingError(_refusal(refused if judged else [("", said) for _, said in refused or found]))
         grown = [(growth(*pair) > limit, growth(*pair), pair) for pair in judged]
         above, by, pair = max(grown, key=lambda item: item[:2])
         notes = [*dict.fromkeys(note for pair in judged for note in self._notes(*pair)), *(said for _, said in found)]
@@ -112,7 +112,10 @@ class Gate:
         if _both_infinite(a, b):
             parts = list(dict.fromkeys(f.name for f in (*b.unknown, *b.unbounded, *b.no_bound)))
             owing = f", owing to {shortened_names(parts, NAMED)}" if parts else ""
-            yield "infinite", f"neither has a finite bound in scope {b.scope}{owing}, so no growth can be told"
+            yield (
+                "infinite",
+                f"neither has a finite bound in scope {b.scope}{owing}, so a smaller one must be compared",
+            )
         if b.evidence in WEAK and a.evidence != b.evidence:
             yield "evidence", self._unlike("has a bound that is", a.evidence, b.evidence)
 
@@ -121,7 +124,7 @@ class Gate:
         if silent:
             yield "samples", f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say on which samples"
         elif a.batch != b.batch:
-            yield "samples", self._unlike("was measured on the samples", _digest(a), _digest(b))
+            yield "samples", self._unlike("was measured on", _samples(a), _samples(b))
 
     def _unlike(self, verb: str, first: object, second: object) -> str:
         return f"{self.names[0]} {verb} {first}, {self.names[1]} {second}"
@@ -185,8 +188,9 @@ def _both_infinite(a: Reading, b: Reading) -> bool:
     return a.log_upper == b.log_upper == math.inf
 
 
-def _digest(reading: Reading) -> str:
-    return f"{reading.batch[:SHORT]} ({plural(len(reading.samples), 'row')})"
+def _samples(reading: Reading) -> str:
+    count = "a batch" if reading.together else plural(len(reading.samples), "sample")
+    return f"{count} ({reading.batch[:SHORT]})"
 
 
 def _shown(value: Any) -> str:

@@ -47,7 +47,7 @@ def imported_files(settings: Settings, folder: Path) -> dict[str, str]:
     prefixes = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
     apart = [prefix for prefix in prefixes if prefix != root and prefix.is_relative_to(root)]  # an environment in it
     named = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    files = {Path(name).resolve() for name in named if isinstance(name, str) and name.endswith(".py")}
+    files = {Path(name).resolve() for name in named if isinstance(name, str) and os.path.isabs(name)}
     inside = [file for file in files if file.is_relative_to(root)]
     own_ones = [file for file in inside if not any(file.is_relative_to(prefix) for prefix in apart)]
     kept = [file for file in own_ones if not INSTALLED.intersection(file.relative_to(root).parts)]
