@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from normgauge.cli import main
 from normgauge.cli.gate import ALLOWED, growth_words
@@ -21,6 +22,7 @@ from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.core.version import __version__
+from normgauge.instrument.measure import gauge
 from tests.made import layer
 from tests.made import reading as made
 
@@ -123,9 +125,9 @@ def test_scopes_do_not_vanish(gate, kinds):
     more, less = [reading(), reading(scope=Scope.parse("global"), log_upper=9.0)], [reading()]
     a, b = (more, less) if kinds == "ab" else (less, more)
     code, out, err = gate(a, b)
-    assert (code, out) == (1, "") and f"scope global is in {'a' if kinds == 'ab' else 'b'}.json alone" in err
+    assert (code, out) == (1, "") and f"{'a' if kinds == 'ab' else 'b'}.json alone has scope global" in err
     code, _, err = gate(a, b, "--allow", "scopes")
-    assert code == 0 and "scope global is in" in err
+    assert code == 0 and "alone has scope global" in err
 
 
 def test_infinite_against_infinite_is_no_growth_of_nothing(gate):
@@ -180,6 +182,25 @@ def test_what_a_person_should_know_stands_in_the_line_of_the_verdict(gate, chang
     assert code == 0 and err.count("\n") == 1 and said in err and "growth passed" in err
 
 
+def test_the_same_layers_wired_in_another_way(gate):
+    class Net(nn.Module):
+        def __init__(self, skips: bool) -> None:
+            super().__init__()
+            self.skips = skips
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.first(x)
+            return self.second(h) + (h if self.skips else x)
+
+    batch = torch.ones(2, 3)
+    a, b = (gauge(Net(skips), batch, search=False) for skips in (True, False))
+    assert "the same layers wired in another way" in gate(a, b, "--fail-above", "9")[2]
+    assert gate(a, gauge(Net(True), batch, search=False))[2].endswith("stayed; allowed are 0.3\n")
+
+
 def test_estimates_on_both_sides_are_said_to_be_no_proof(gate):
     code, _, err = gate(
         reading(evidence=Evidence.ESTIMATED), reading(evidence=Evidence.ESTIMATED, log_upper=2.1 * LN10)
@@ -207,7 +228,7 @@ def test_no_gate_is_held_against_a_file_that_was_edited(gate, tmp_path, capsys):
     path.write_text(json.dumps({**json.loads(path.read_text()), "mode": "train"}))
     assert main(["diff", str(path), str(tmp_path / "b.json"), "--fail-above", "9"]) == 1
     streams = capsys.readouterr()
-    assert not streams.out and "was edited after it was written; measure again, and accept a change by" in streams.err
+    assert not streams.out and "was edited after it was written; a change is accepted by" in streams.err
     assert main(["diff", str(path), str(tmp_path / "b.json")]) == 0
     assert "A was edited after it was written" in " ".join(capsys.readouterr().out.split())
 

@@ -81,7 +81,7 @@ class Gate:
             yield f"{self.names[0]} and {self.names[1]} are one file; give the committed reading and the new one"
         for name, side in zip(self.names, self._sides, strict=True):
             if any(reading.edited for reading in side):
-                yield f"{name} was edited after it was written; measure again, and accept a change by copying the file"
+                yield f"{name} was edited after it was written; a change is accepted by copying a new reading over it"
             scopes = [str(reading.scope) for reading in side]
             for scope in dict.fromkeys(scope for scope in scopes if scopes.count(scope) > 1):
                 yield f"{name} holds {scopes.count(scope)} readings in scope {scope}; keep the one that counts"
@@ -90,7 +90,7 @@ class Gate:
         first, second = ({str(reading.scope) for reading in side} for side in self._sides)
         for name, alone in zip(self.names, (first - second, second - first), strict=True):
             if alone:
-                yield "scopes", f"scope {', '.join(sorted(alone))} is in {name} alone"
+                yield "scopes", f"{name} alone has scope {', '.join(sorted(alone))}"
 
     def _of_pair(self, a: Reading, b: Reading) -> Iterator[Obstacle]:
         """What keeps two readings of one scope apart."""
