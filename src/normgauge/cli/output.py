@@ -71,9 +71,9 @@ def complain(sentence: str) -> None:
     print(f"normgauge: {clean(sentence)}", file=sys.stderr)
 
 
-def tell_gate(passed: bool, sentence: str) -> None:
-    """The verdict of a gate, on one line of standard error, since standard output may be JSON."""
-    print(f"normgauge: gate {'passed' if passed else 'FAILED'}: {clean(sentence)}", file=sys.stderr)
+def tell_gate(what: str, passed: bool, sentence: str) -> None:
+    """The verdict on one thing a gate judges, on one line of standard error, since standard output may be JSON."""
+    print(f"normgauge: {what} {'passed' if passed else 'FAILED'}: {clean(sentence)}", file=sys.stderr)
 
 
 def write_text(text: str, target: str) -> None:

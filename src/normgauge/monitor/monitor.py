@@ -260,9 +260,9 @@ class Monitor:
         self._collect()
         if self._schedule.late:
             self._note(
-                f"a line costs {self._schedule.cost:.2g} s, too much for one each {LONGEST_STEPS} steps or "
-                f"{LONGEST_SECONDS:.0f} s within the budget: lines come further apart. A larger budget= gives more; "
-                "the loss is watched at every step all the same.",
+                f"the budget is too small for a line each {LONGEST_STEPS} steps or {LONGEST_SECONDS:.0f} s, since one "
+                f"takes {self._schedule.cost:.2g} s: lines come further apart. A larger budget= gives more lines; the "
+                "loss is watched at every step all the same.",
                 "late",
             )
         if self._schedule.uncovered:

@@ -15,7 +15,7 @@ from torch import nn
 from normgauge.core import store
 from normgauge.core.errors import LoadError, NormgaugeError
 from normgauge.instrument.measure import readings
-from normgauge.lab.sweep.building import builder, splits
+from normgauge.lab.sweep.building import builder, imported_files, splits
 from normgauge.lab.sweep.files import (
     CHECKPOINT,
     LOCK,
@@ -24,6 +24,7 @@ from normgauge.lab.sweep.files import (
     Result,
     exclusive_lock,
     read_record,
+    write_imports,
     write_result,
 )
 from normgauge.lab.training import evaluate_model, train
@@ -71,6 +72,8 @@ def run_trial(place: Path, record: Record) -> Result:
     model = builder(settings, folder)()
     if not isinstance(model, nn.Module):
         raise LoadError(f"{settings['network.build']}: expected a torch.nn.Module, got {type(model).__name__}")
+    loaded = imported_files(settings, folder)
+    write_imports(place, loaded)
     model.to(torch.device(str(settings["training.device"])))
     options = {
         key.removeprefix("training."): value
@@ -89,6 +92,7 @@ def run_trial(place: Path, record: Record) -> Result:
         )
     values = _scores(model, train_split, test_split)
     found, notes = _measured(model, test_split, settings)
+    write_imports(place, {**imported_files(settings, folder), **loaded})  # with what was loaded on the way
     alarms = alarm_count(place) if settings["monitor"] else None
     return Result({**values, **found, "alarms": alarms}, notes, history.losses)
 
