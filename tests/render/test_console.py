@@ -157,17 +157,22 @@ def test_a_long_name_breaks_behind_its_dots():
     assert _cell_lines("a" * 30, 24) == ["a" * 24, "a" * 6] and _cell_lines("a.b", 24) == ["a.b"]
 
 
-@pytest.mark.parametrize(("scope", "told"), [("point", True), ("ball:0.1", True), ("global", False)])
-def test_corollary_11_with_the_samples_sigma_stands_beside_what_is_published(scope, told):
-    found = reading(scope=Scope.parse(scope), published={"log10_P_w": 0.0, "log10_corollary11": -1.01})
-    rows = dict(printed_products(found).rows)
-    assert ("P_w · Π largest 1/σ, LayerNorm alone, without γ (Corollary 11)" in rows) != told
-    assert (rows.get("the same as published, σ = √ε (Corollary 11: T.C11)") == "2.50") == told  # ε = 1e-5
+def test_only_the_product_as_published_bears_the_name_of_corollary_11():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3)).double()
+    found = gauge(model, torch.randn(5, 3, dtype=torch.float64), search=False)
+    rows = [label for label, _ in printed_products(found).rows if "Corollary 11" in label]
+    assert len(rows) == 2 and rows[0].endswith("(not Corollary 11, which has √ε)")
+    labels = [row[0] for row in product_changes(compare_readings(found, found)).rows]
+    assert set(rows) <= set(labels)
+    products = found.to_json()["published"]
+    assert products["log10_corollary11_published"] == pytest.approx(products["log10_P_w"] + 2.5)  # ε = 1e-5
+    assert found.published_sources["log10_corollary11_published"]["number"] == "Corollary 11"
+    assert "not as published" in found.published_sources["log10_corollary11"]["number"]
 
 
 def test_the_median_sample_is_told_beside_the_steepest():
-    rows = tuple({"index": i, "log10_lower": 0.1 * i, "log10_upper": 2.0} for i in range(5))
-    said = "That is about the steepest sample; the median of 5 has 1.584."
+    rows = tuple({"index": i, "log10_lower": 0.1 * i, "log10_upper": 0.1 * i + 1e-6} for i in range(5))
+    said = "That is about the steepest of 5 samples; the median is 1.584."
     assert said in " ".join(reading_text(reading(samples=rows)).split())
     assert "median" not in reading_text(reading(samples=rows, scope=Scope.parse("global")))
 

@@ -19,7 +19,8 @@ from normgauge.core.compare import Difference, match_scopes
 from normgauge.core.errors import ReadingError
 from normgauge.core.spelled import LN10
 from normgauge.render.console import draw_blocks
-from normgauge.render.difference import difference_blocks, difference_verdict
+from normgauge.render.difference import apart_sentence, difference_blocks, difference_verdict
+from normgauge.render.numbers import scope_words
 from normgauge.render.verdict import refutation_sentence
 
 HELP = "compare two saved readings"
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     if not differences:
         sides = [", ".join(str(reading.scope) for reading in side) for side in (a, b)]
         raise ReadingError(f"no scope in common: {args.a} has {sides[0]}, {args.b} has {sides[1]}; measure the same")
+    if args.fail_above is not None and (apart := [d for d in differences if d.apart]):
+        raise ReadingError(f"no gate is held: {apart_sentence(scope_words(apart[0].a.scope))}")
     told = [f"Only one of the two was read in scope {', '.join(alone)}."] if alone else []
 
     def data() -> dict[str, Any]:

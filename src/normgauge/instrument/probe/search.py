@@ -174,7 +174,9 @@ def search(
             network.calls += many.calls if many is not scout else 0
     stood = stands[0] if scout is network else stands[0].again(network)
     if radius == 0:
-        return _with_direction(_at_points(network, points, stood.pair, floor), stood) if tracked else _untracked(network)
+        if not tracked:
+            return _untracked(network)
+        return _with_direction(_at_points(network, points, stood.pair, floor), stood)
     met = [confirmed_slopes(network, points, stood.pair)]
     reached = met[0].slope
     likely = (1 - network.rounding) / (1 - scout.rounding) / (1 + 32 * scout.eps)  # of what the scout saw
