@@ -19,9 +19,9 @@ from normgauge.core.compare import Difference, match_scopes
 from normgauge.core.errors import ReadingError
 from normgauge.core.spelled import LN10
 from normgauge.render.console import draw_blocks
-from normgauge.render.difference import apart_sentence, difference_blocks, difference_verdict
+from normgauge.render.difference import difference_blocks, difference_verdict
 from normgauge.render.numbers import scope_words
-from normgauge.render.verdict import refutation_sentence
+from normgauge.render.verdict import apart_sentence, refutation_sentence
 
 HELP = "compare two saved readings"
 EXAMPLES = f"""\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import shutil
 import sys

@@ -13,7 +13,7 @@ from normgauge.core.spelled import LN10
 from normgauge.render.console import PRODUCTS, Block
 from normgauge.render.numbers import ABSENT, DOWN, UP, format_decades, format_factor, scope_words, shown_change
 from normgauge.render.table import Grid
-from normgauge.render.verdict import evidence_words, median_words, refutation_sentence
+from normgauge.render.verdict import apart_sentence, evidence_words, median_words, other_weights, refutation_sentence
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
@@ -34,11 +34,6 @@ def difference_verdict(difference: Difference) -> list[str]:
     if (a.mode, a.input_name) != (b.mode, b.input_name):
         sentences.append(f"A was read in mode {a.mode} ({a.input_name}), B in mode {b.mode} ({b.input_name}).")
     return sentences
-
-
-def apart_sentence(place: str) -> str:
-    """Why two readings are not compared."""
-    return f"Measured on different samples: {place} they cannot be compared. Give both the same --batch."
 
 
 def _growth(difference: Difference) -> str:
@@ -87,12 +82,6 @@ def _sample_by_sample(difference: Difference) -> list[str]:
         f"sample{same} B is steeper on {steeper[0]}, A on {steeper[1]}{f', undecided on {left}' * bool(left)}."
     ]
     return told + ["One training of each: another may turn this round."] * other_weights([a, b])
-
-
-def other_weights(readings: Sequence[Reading]) -> bool:
-    """Whether the readings are known to be of weights that all differ."""
-    digests = {reading.weights for reading in readings} - {""}
-    return len(digests) == len(readings) > 1
 
 
 def _cause(difference: Difference) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
@@ -174,6 +175,17 @@ def median_words(reading: Reading) -> str:
         return low
     high = f"between {low} and {format_factor(ends.hi, UP)}" if math.isfinite(ends.hi) else f"at least {low}"
     return f"{high} (rough)"
+
+
+def apart_sentence(place: str) -> str:
+    """Why readings are not compared."""
+    return f"Measured on different samples: {place} they cannot be compared. Give each the same --batch."
+
+
+def other_weights(readings: Sequence[Reading]) -> bool:
+    """Whether the readings are known to be of weights that all differ."""
+    digests = {reading.weights for reading in readings} - {""}
+    return len(digests) == len(readings) > 1
 
 
 def standing_sentence(reading: Reading) -> str:
