@@ -61,8 +61,8 @@ def test_the_shares_of_two_chains_name_the_layer(diff):
     assert max(map(len, out.splitlines())) <= 80
     out = " ".join(out.split())  # lines of 80 columns wrap
     assert "Most of it comes from" in out and "layers.1.linear with layers.1.norm" in out
-    assert "BatchNorm1d" in out and "LayerNorm" in out and "kind changed" in out
-    assert "the shares add up to the change of the balanced bound" in out
+    assert "BatchNorm1d" in out and "→" in out and "LayerNorm" in out
+    assert "the shares add up to the balanced bound's change" in out
     assert all(f"Layers, scope {scope}" in out for scope in ("point", "ball:0.1", "global"))
 
 
@@ -148,6 +148,15 @@ def test_no_gate_is_held_against_a_file_that_was_edited(diff, files):
     code, out, err = diff(*files, "--fail-above", "9")
     assert code == 1 and not out and "edited after it was written" in err and str(files[0]) in err
     assert "A was edited after it was written" in " ".join(diff(*files)[1].split())
+
+
+def test_no_gate_is_held_between_different_samples(diff, tmp_path):
+    for name in "ab":
+        replace(reading(), batch=f"sha256:{name}").save(tmp_path / f"{name}.json")
+    code, out, err = diff(tmp_path / "a.json", tmp_path / "b.json", "--fail-above", "9")
+    assert code == 1 and not out and "no gate is held: Measured on different samples" in err
+    code, out, _ = diff(tmp_path / "a.json", tmp_path / "b.json")
+    assert code == 0 and "point: Measured on different samples" in " ".join(out.split()) and "Totals" not in out
 
 
 @pytest.mark.parametrize(("limit", "message"), [("inf", "expected a finite number"), ("x", "a number, got 'x'")])

@@ -147,7 +147,8 @@ def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutc
 
 def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> SweepView:
     known = measures(outcomes)
-    shown = args.y or [name for name in known if name == "test_accuracy" or name.endswith(".log10_upper")][:2]
+    scoped = [name for end in ("median", "upper") for name in known if name.endswith(f".log10_{end}")]
+    shown = args.y or [name for name in known if name == "test_accuracy"] + scoped[:1]
     return SweepView(
         name=config.name,
         keys=config.varied,

@@ -73,7 +73,7 @@ def format_factor(log_value: float, way: Callable[[float], int] | None = None) -
     if math.isinf(log_value):
         return "infinite" if log_value > 0 else "0"
     if not -3 <= log_value / LN10 < 6:
-        return f"10^{format_decades(log_value, way=way)}"
+        return f"10^{format_decades(log_value, 2, way)}"
     value = math.exp(log_value)
     first = max(DIGITS - 1 - math.floor(math.log10(value)), 0)
     shown = "{:,.{}f}".format(*_near_enough(value, first, way, value))
