@@ -136,6 +136,7 @@ def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[Tr
 def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> None:
     if args.html is not None:
         write_text(sweep_page(outcomes, _view(args, config, outcomes, told)), args.html)
+        told = [*told, f"{args.html}: the page."]
     if args.json is not None:
         write_json(to_json(config, outcomes), args.json)
     if args.json == "-" or args.html == "-":
