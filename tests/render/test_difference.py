@@ -123,7 +123,9 @@ def test_long_networks_show_their_largest_changes():
     a, b = ({name: scale * i for i, name in enumerate(names)} for scale in (0.0, 0.1))
     difference = compare_readings(chain(a), chain(b))
     grid = layer_changes(difference)
-    assert len(grid.rows) == 20 and grid.rows[0][0] == "f.29" and grid.footer.startswith("10 of 30 layers not shown")
+    assert (
+        len(grid.rows) == 20 and grid.rows[0][0] == "f.29" and grid.footer.startswith("10 of 30 layers are not shown")
+    )
     assert len(layer_changes(difference, every=True).rows) == 29  # the first one did not move
 
 

@@ -560,10 +560,11 @@ class Reading(Stored):
     def sample_ends(self) -> tuple[LogInterval, ...]:
         """At the samples, the slope of each between what was found and its bound; empty in a larger scope."""
         sure = self.evidence in (Evidence.PROVED, Evidence.COMPUTED)
-        known = [(row.get("log10_lower"), row.get("log10_upper")) for row in self.samples]
-        if self.scope.kind != "point" or any(None in ends for ends in known):
+        known = [[row.get(f"log10_{end}") for end in ("lower", "upper")] for row in self.samples]
+        ends = [(low, high if sure else math.inf) for low, high in known if low is not None and high is not None]
+        if self.scope.kind != "point" or len(ends) < len(known):
             return ()
-        return tuple(LogInterval(low * LN10, max(low, high if sure else math.inf) * LN10) for low, high in known)
+        return tuple(LogInterval(low * LN10, max(low, high) * LN10) for low, high in ends)
 
     @property
     def log_median(self) -> LogInterval | None:

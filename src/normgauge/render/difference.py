@@ -169,7 +169,8 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
         ("layer", "kind", "share", "gain", "folded", "balanced", "smallest σ"),
         tuple(_row(layer) for layer in shown),
         frozenset(range(2, 7)),
-        f"{hidden} of {len(difference.layers)} layers not shown {'did not move' if every else 'moved less'}{rest}"
+        f"{hidden} of {len(difference.layers)} layers are not shown: they {'did not move' if every else 'moved less'}"
+        + rest
         if hidden
         else rest.removeprefix("; "),
     ).without_empty()
