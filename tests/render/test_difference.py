@@ -193,9 +193,9 @@ def test_where_slopes_are_rough_a_median_is_told_by_what_it_lies_between():
 
     a, b = (reading(samples=rows(0.2, *slopes)) for slopes in ((1.0, 1.1, 1.1, 1.1, 1.2), (0.8, 1.0, 1.0, 1.0, 1.9)))
     told = " ".join(difference_verdict(compare_readings(a, b)))
-    assert "is between 7.94 and 12.59 (rough) in A and between 6.309 and 10 (rough) in B" in told
+    assert "is between 7.94 and 12.6 (rough) in A and between 6.309 and 10 (rough) in B" in told
     assert "B is steeper on 1, A on 0, undecided on 4." in told
-    assert "the median is between 7.94 and 12.59 (rough)" in judgement(a)
+    assert "the median is between 7.94 and 12.6 (rough)" in judgement(a)
     unknown = reading(samples=rows(0.0, 1.0, 1.0, 1.0, 1.0, 1.0), evidence=Evidence.ESTIMATED)
     assert "at least 10 (rough)" in judgement(unknown)
 
