@@ -79,8 +79,8 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int, fewest: int = 0
     if not tangent.tracked:
         return None
     agreed = _agrees(network, tangent) & (found.norms > SMALLEST)
-    ends = torch.where(agreed, found.norms, math.inf), torch.where(agreed, house_down(found.least), 0.0)
-    return replace(found, norms=ends[0].cpu(), least=ends[1].cpu())
+    least = torch.where(agreed & found.norms.isfinite(), house_down(found.least), 0.0)
+    return replace(found, norms=torch.where(agreed, found.norms, math.inf).cpu(), least=least.cpu())
 
 
 def _all_rows(network: SampleMap, tangent: Linearization) -> JacobianNorms:

@@ -24,8 +24,8 @@ def focused_search(
     """`search` from the samples with the steepest slopes.
 
     Where the Jacobians of all samples fit the budget, they are computed. Otherwise the rough slope of each is
-    max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, and rarely far below it for networks with few outputs; the
-    samples that are not searched keep it as their lower bound. ``function`` must accept part of the batch; ``output``
+    max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, of which it has been seen to be a third; the samples that are
+    not searched keep it as their lower bound. ``function`` must accept part of the batch; ``output``
     is what it returns for the whole, if that is known. Where slopes at the samples are known, as a ``floor``, they are
     the rough ones: no sample is told less, however many there are.
 
