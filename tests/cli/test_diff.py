@@ -58,8 +58,8 @@ def test_the_shares_of_two_chains_name_the_layer(diff):
     assert max(map(len, out.splitlines())) <= 80
     out = " ".join(out.split())  # lines of 80 columns wrap
     assert "Most of it comes from" in out and "layers.1.linear with layers.1.norm" in out
-    assert "BatchNorm1d" in out and "LayerNorm" in out and "kind changed" in out
-    assert "the shares add up to the change of the balanced bound" in out
+    assert "BatchNorm1d" in out and "→" in out and "LayerNorm" in out
+    assert "the shares add up to the balanced bound's change" in out
     assert all(f"Layers, scope {scope}" in out for scope in ("point", "ball:0.1", "global"))
 
 
@@ -123,6 +123,13 @@ def test_a_file_whose_top_level_does_not_repeat_its_first_reading(diff, files):
     files[1].write_text(json.dumps({**data, "log10_upper": 0.0}))
     code, out, err = diff(*files)
     assert (code, out) == (1, "") and err == f"normgauge: {files[1]}: scope: missing at the top of the file\n"
+
+
+def test_different_samples_are_not_compared(diff, tmp_path):
+    for name in "ab":
+        replace(reading(), batch=f"sha256:{name}").save(tmp_path / f"{name}.json")
+    code, out, _ = diff(tmp_path / "a.json", tmp_path / "b.json")
+    assert code == 0 and "point: Measured on different samples" in " ".join(out.split()) and "Totals" not in out
 
 
 @pytest.mark.parametrize(("limit", "message"), [("inf", "expected a finite number"), ("x", "a number, got 'x'")])

@@ -162,6 +162,7 @@ def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[Tr
 def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> None:
     if args.html is not None:
         write_text(sweep_page(outcomes, _view(args, config, outcomes, told)), args.html)
+        told = [*told, f"{args.html}: the page."]
     if args.json is not None:
         write_json(to_json(config, outcomes), args.json)
     if args.json == "-" or args.html == "-":
@@ -175,7 +176,8 @@ def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutc
 
 def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> SweepView:
     known = measures(outcomes)
-    shown = args.y or [name for name in known if name == "test_accuracy" or name.endswith(".log10_upper")][:2]
+    scoped = [name for end in ("median", "upper") for name in known if name.endswith(f".log10_{end}")]
+    shown = args.y or [name for name in known if name == "test_accuracy"] + scoped[:1]
     return SweepView(
         name=config.name,
         keys=config.varied,

@@ -15,7 +15,7 @@ from normgauge.render.numbers import ABSENT
 from normgauge.render.table import Grid
 
 SHORT = {"gap": "accuracy gap", "log10_P_w": "log10 P_w", "log10_prod_inv_sigma_rms": "log10 Π1/σ", "alarms": "alarms"}
-ENDS = {"upper": "at most", "lower": "found"}
+ENDS = {"upper": "at most", "lower": "found", "median": "median sample"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +168,10 @@ def cell(point: SweepPoint, measure: str) -> str:
 
 
 def main_measures(outcomes: Sequence[TrialOutcome]) -> list[str]:
-    """The measures of the table: accuracy, gap, and the bound and slope of each scope beside the published ones."""
+    """The measures of the table: accuracy, gap, median, bound and slope of each scope beside the published ones."""
     chosen = ("test_accuracy", "gap", "log10_P_w", "log10_prod_inv_sigma_rms", "alarms")
     known = measures(outcomes)
-    scoped = [name for name in known if name.endswith((".log10_upper", ".log10_lower"))]
+    scoped = [name for end in ("median", "upper", "lower") for name in known if name.endswith(f".log10_{end}")]
     return [name for name in (*chosen[:2], *scoped, *chosen[2:]) if name in known]
 
 
@@ -190,7 +190,10 @@ def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, nam
     )
     headers = (*key_labels(keys), "seeds", *map(measure_title, columns))
     order = "the one nearest to 0 first" if sort.endswith("gap") else "the best first"
-    footer = f"mean ± standard deviation over seeds; sorted by {measure_title(sort)}, {order}"
+    footer = (
+        "mean ± standard deviation over seeds; at most, found: the steepest sample; "
+        f"sorted by {measure_title(sort)}, {order}"
+    )
     return Grid(f"Sweep {name}", headers, rows, frozenset(range(len(keys), len(headers))), footer, len(keys))
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from normgauge.core import store
 from normgauge.core.errors import LoadError, NormgaugeError
+from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import readings
 from normgauge.lab.sweep.building import builder, imported_files, splits
 from normgauge.lab.sweep.files import (
@@ -30,6 +31,7 @@ from normgauge.lab.sweep.files import (
 from normgauge.lab.training import evaluate_model, train
 from normgauge.lab.zoo import Split
 from normgauge.monitor.monitor import Monitor
+from normgauge.render.numbers import NEAR
 from normgauge.render.verdict import refutation_sentence
 
 Values = dict[str, float | None]
@@ -156,8 +158,9 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
         found = readings(model, batch, settings["measure.scopes"], **asked)
     except NormgaugeError as error:
         return {}, (f"not gauged: {' '.join(str(error).split())}",)
-    ends = ("log10_upper", "log10_folded", "log10_lower")
+    ends = ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")
     values: Values = {f"{reading.scope}.{end}": getattr(reading, end) for reading in found for end in ends}
+    values |= {f"{r.scope}.log10_median": m.lo / LN10 for r in found if (m := r.log_median) and m.width <= NEAR}
     published = found[0].published
     if "log10_P_w" in published:
         values["log10_P_w"] = float(published["log10_P_w"])

@@ -146,8 +146,8 @@ def _read(path: Path, made: Callable[[dict[str, Any]], Made]) -> Made | None:
 
 def measure_names(scopes: Sequence[str]) -> list[str]:
     """What a trial may measure when it is gauged in these scopes."""
-    bounds = [f"{scope}.log10_{end}" for scope in scopes for end in ("upper", "folded", "lower")]
-    return [*SCORES, *bounds, *PRODUCTS, "alarms"]
+    bounds = [f"{scope}.log10_{end}" for scope in scopes for end in ("upper", "balanced", "folded", "lower")]
+    return [*SCORES, *bounds, *["point.log10_median"] * ("point" in scopes), *PRODUCTS, "alarms"]
 
 
 def to_json(config: Config, outcomes: Sequence[TrialOutcome]) -> dict[str, Any]:
