@@ -80,16 +80,29 @@ def turn(jobs: Sequence[Job], *, moves: bool = True) -> list[Turned]:
     Args:
         jobs: what is to be turned.
         moves: whether directions move; else the best combination of the three is looked at where they are, for half
-            the products.
+            the products, or on a CPU, where products cost more than launches, the first of the three alone.
 
     Source: Knyazev, SIAM J. Sci. Comput. 23 (2001) 517, with one vector and no preconditioner.
     """
+    if not moves and jobs[0].maps.device.type == "cpu":
+        return [_glanced_at(job) for job in jobs]
     bases = [_orthonormal(job.space) for job in jobs]
     images = [j.maps.forward(torch.cat([b, j.fold.before(j.folded)], dim=1)) for j, b in zip(jobs, bases, strict=True)]
     wide = [image[:, :3].double() for image in images]
     grams = [rows @ rows.mT for rows in wide]
     mixes = _top_vector(grams[0] if len(grams) == 1 else torch.cat(grams)).split([len(gram) for gram in grams])
     return [(_moved if moves else _looked_at)(*parts) for parts in zip(jobs, bases, images, mixes, strict=True)]
+
+
+def _glanced_at(job: Job) -> Turned:
+    """What the best direction of the last turn shows, and the folded direction; both stay as they are."""
+    maps, space, folded, fold = job
+    best = space[:, :1]
+    images = maps.forward(torch.cat([best, fold.before(folded)], dim=1))
+    sizes = torch.linalg.vector_norm(images[:, 0], dim=-1, dtype=torch.float64)
+    gain = torch.linalg.vector_norm(fold.behind(images[:, 1:])[:, 0], dim=-1, dtype=torch.float64)
+    length = torch.linalg.vector_norm(best[:, 0], dim=-1, dtype=torch.float64)
+    return Turned(space, folded, sizes, length, torch.ones_like(length), gain)
 
 
 def _looked_at(job: Job, basis: Tensor, images: Tensor, mix: Tensor) -> Turned:
