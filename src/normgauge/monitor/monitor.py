@@ -312,6 +312,8 @@ class Monitor:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
         sheet = self._instruments.read(self._schedule.turns)
+        if self._team.alone:  # several processes turn as often as each other
+            self._schedule.turned(self._number, self._instruments.norms.gained)
         self._capped.put(sheet, self._instruments.layers)
         for sentence, key in self._capped.sentences():
             self._note(sentence, key)

@@ -37,7 +37,7 @@ from normgauge.monitor.proofs import (
 )
 from normgauge.monitor.shards import Block, ShardedMaps
 from normgauge.monitor.sheet import Sheet
-from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
+from normgauge.monitor.warm import BLOCK, WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
 
 SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
@@ -66,10 +66,11 @@ class Group:
         conv: of a convolution; such a group has one layer.
         blocks: where the part of each layer lies that is here, by row; empty where weights are whole.
         size: of its input.
-        space: (layers, 3, inputs): directions of the layers as they are.
+        space: (layers, 3 or `BLOCK`, inputs): directions of the layers as they are.
         folded: (layers, 1, inputs): of the layers as folded.
         folds: whether one of them was folded at the last reading.
         lower: norms from below at the last reading.
+        gained: the largest factor of a norm by which the last turn found more than the first direction had shown.
     """
 
     key: Hashable
@@ -81,6 +82,7 @@ class Group:
     folded: Tensor | None = None
     folds: bool = False
     lower: Tensor | None = None
+    gained: float | None = None
 
     def maps(
         self, weights: Sequence[Tensor], dtype: torch.dtype | None = None, rows: Sequence[int] | None = None
@@ -103,7 +105,8 @@ class Group:
         folds_now = fold.outer is not None or fold.inner is not None
         if self.space is None or self.folded is None or (which == EVERY and folds_now != self.folds):
             # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
-            cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
+            several = BLOCK if isinstance(maps, MatrixMaps) and maps.device.type == "cpu" else 3
+            cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype, several)
             self.space, self.folded = cold if self.space is None else self.space, cold[:, :1]
             self.folds = folds_now
             for _ in range(WARM_UP - 1):
@@ -124,6 +127,7 @@ class Group:
     def put(self, weights: Sequence[Tensor], job: Job, turned: Turned, sheet: Sheet, which: slice = EVERY) -> None:
         """Keep the directions, and write down Frobenius norm, norm from below and folded norm of each layer."""
         maps, rows = job.maps, self.rows[which]
+        self.gained = None if turned.gained is None else float(turned.gained.nan_to_num(1.0).amax())
         if turned.space is not job.space:
             job.space.copy_(turned.space)  # where they were: a graph goes on from there
             job.folded.copy_(turned.folded)
@@ -243,6 +247,11 @@ class Norms:
         """Where the directions are."""
         spaces = (space for group in self.groups for space in (group.space, group.folded))
         return [space for space in spaces if space is not None]
+
+    @property
+    def gained(self) -> float | None:
+        """What the last turn found more of any norm, as a factor; None where directions did not turn, or on a device."""
+        return max((group.gained for group in self.groups if group.gained is not None), default=None)
 
     @property
     def cost(self) -> float:
