@@ -212,11 +212,11 @@ class Listener:
         if parts is None or not torch.is_grad_enabled():
             return
         began = time.thread_time()
-        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+        given = args[0] if args and type(args[0]) is Tensor else _first_of(args, kwargs)
         try:
             if given is not None and not _is_vectorized(given):
+                crossed = isinstance(module, nn.MultiheadAttention) and not _is_of_itself(args, kwargs, given)
                 with torch.no_grad():
-                    crossed = isinstance(module, nn.MultiheadAttention) and not _is_of_itself(args, kwargs, given)
                     for part in parts:
                         if not (crossed and part == self._fed):
                             part(module, given, output)
@@ -307,6 +307,11 @@ def _size(tensor: Tensor) -> Tensor:
     return torch.linalg.vector_norm(tensor.float()) / math.sqrt(tensor.numel())
 
 
+def _first_of(args: Any, kwargs: Any) -> Tensor | None:
+    """The first tensor that a module was given."""
+    return next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+
+
 def is_same_memory(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are views of the same numbers, all of them."""
     return one.shape == other.shape and one.data_ptr() == other.data_ptr()
@@ -355,18 +360,26 @@ def _unhooked(handle: Any) -> None:
 
 def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
     """1/√(σ² + ε) as this pass used it: saved by autograd, from stored statistics, or computed from the input."""
+    node = _behind(output.grad_fn)
+    if module.training and (saved := _saved_by(node)) is not None:  # stored statistics leave nothing saved
+        return saved
     form = of_torch(module, given.dtype) or of_module(module)
     if form is not None and form.stored is not None:
         return form.below(form.stored[1]).reciprocal()
-    node = _behind(output.grad_fn)
-    if node is not None and node.name().startswith(SAVING):
-        saved = getattr(node, "_saved_result2", None)
-        if isinstance(saved, Tensor) and saved.numel():
-            return saved.detach()
+    if (saved := _saved_by(node)) is not None:
+        return saved
     if node is not None and node.name() == "SyncBatchNormBackward":
         return node.saved_tensors[3].detach()  # of the batch of all processes
     assert form is not None
     return form.below(form.variance(given.detach().float())).reciprocal().flatten()
+
+
+def _saved_by(node: Any) -> Tensor | None:
+    """1/√(σ² + ε) as autograd saved it at this node, if it did."""
+    if node is None or not node.name().startswith(SAVING):
+        return None
+    saved = getattr(node, "_saved_result2", None)
+    return saved.detach() if isinstance(saved, Tensor) and saved.numel() else None
 
 
 def _heads(module: Any, given: Tensor, products: Products) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.instrument.rules.normalizer import OF_TORCH, Normalizer
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.listener import Listener, ObservedSigma
 from normgauge.monitor.sheet import Sheet
@@ -318,9 +318,10 @@ class Normalizers:
         known = self.forms.get(row)
         module = layer.module
         numbers = [value for value in module.__dict__.values() if type(value) is float]  # ε among them
-        still = [*map(id, (module, *module._parameters.values())), *numbers]
+        held = (module, *module._parameters.values(), *module._buffers.values())
+        still = [*map(id, held), module.training, *numbers]
         made = known is not None and known.gamma is not None and known.gamma is not layer.parameter  # 1 + weight
-        if known is None or made or known.kind not in STEADY or self._asked.get(row) != still:
+        if known is None or made or self._asked.get(row) != still or not _is_steady(known, module):
             self._asked[row], known = still, layer.form
         return known
 
@@ -332,6 +333,11 @@ class Normalizers:
         if (before.dtype, before.device) != (gamma.dtype, gamma.device) or before is gamma:
             return gamma
         return before.copy_(gamma)
+
+
+def _is_steady(form: Normalizer, module: nn.Module) -> bool:
+    """Whether what a module is follows from its parameters, buffers, numbers and mode."""
+    return form.kind in STEADY or (form.kind == "batch" and type(module) in OF_TORCH["batch"].modules)
 
 
 def running_sigmas(form: Normalizer) -> ObservedSigma | None:
