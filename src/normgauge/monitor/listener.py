@@ -6,7 +6,7 @@ import gc
 import math
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,11 +88,14 @@ class Listener:
         logits: largest attention logit in front of each of these layers in this step.
         entered: root mean square of what each matrix and convolution was given, for the first sample of this step.
         rich: whether the coming passes are asked for these.
+        calls: modules whose calls are to be told.
     """
 
     def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
         self.seconds = 0.0
         self._awake = False
+        self._asleep: dict[nn.Module, None] = {model: None}  # what is heard of in every step
+        self.calls: Mapping[nn.Module, Any] = self._asleep  # whose calls are to be told
         self.spreads: dict[nn.Module, ObservedSigma] = {}
         self.frozen: dict[nn.Module, Tensor] = {}
         self.sizes: dict[nn.Module, tuple[int, ...]] = {}
@@ -126,6 +129,7 @@ class Listener:
     @awake.setter
     def awake(self, value: bool) -> None:
         self._awake = value
+        self.calls = self._parts if value else self._asleep
         if value and self._take_off is None:
             part = compiled_part(self._model)
             self._replay = None if part is None else Replay(part)
@@ -151,6 +155,7 @@ class Listener:
                 parts.append(self._convolved)
             if layer.role in ("matrix", "conv") and self._multiplied not in parts:
                 self._first = self._first or layer.module
+                self._asleep[self._first] = None
                 parts.append(self._multiplied)
 
     def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
@@ -175,11 +180,12 @@ class Listener:
         take_off, self._replaying, awake = _hooked(self), True, self._awake
         began = time.thread_time()
         try:
-            self._awake = True
+            self._awake, self.calls = True, self._parts
             self._replay.again()
         finally:
             take_off()
             self._replaying, self._awake = False, awake
+            self.calls = self._parts if awake else self._asleep
         self.seconds -= min(self.seconds, time.thread_time() - began)  # booked with the reading
 
     def forget(self) -> None:
@@ -192,10 +198,6 @@ class Listener:
         self.entered.clear()
         self._outputs.clear()
         self.given = None
-
-    def cares(self, module: nn.Module) -> bool:
-        """Whether a call of this module is to be told."""
-        return module in self._parts if self._awake else module is self._model or module is self._first
 
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
@@ -339,14 +341,14 @@ def _nothing() -> None:
 
 def _hooked(listener: Listener) -> Callable[[], object]:
     """Let the process tell a listener of every call of a module, as long as it lives; returns what ends that."""
-    heard = weakref.ref(listener)
+    heard, compiling = weakref.ref(listener), torch.compiler.is_compiling
 
     def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if compiling():
             return
         known = heard()
         # This is asked at every call of every module, so the quick question comes first.
-        if known is not None and known.cares(module) and not torch.jit.is_tracing():
+        if known is not None and module in known.calls and not torch.jit.is_tracing():
             known.hear(module, args, kwargs, output)
 
     handle = torch_modules.register_module_forward_hook(hook, with_kwargs=True)

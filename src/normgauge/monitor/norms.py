@@ -51,7 +51,9 @@ MOST_READ = 2**24  # the same for what is read in one go by a graph, which holds
 
 EVERY = slice(None)
 
-STALE_TURNS = 3  # of directions that were left alone for some steps, before a proof looks above them
+# Turns of directions that were left alone for some steps, before a proof looks above them; fewer on a CPU, where a turn
+# tells by which factor it raised a norm, once that is below this
+STALE_TURNS, SETTLED = 3, 1.01
 
 Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
 
@@ -105,7 +107,7 @@ class Group:
         folds_now = fold.outer is not None or fold.inner is not None
         if self.space is None or self.folded is None or (which == EVERY and folds_now != self.folds):
             # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
-            several = BLOCK if isinstance(maps, MatrixMaps) and maps.device.type == "cpu" else 3
+            several = 3 if isinstance(maps, ConvMaps) or maps.device.type != "cpu" else BLOCK
             cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype, several)
             self.space, self.folded = cold if self.space is None else self.space, cold[:, :1]
             self.folds = folds_now
@@ -115,12 +117,15 @@ class Group:
         return Job(maps, self.space[which], self.folded[which], fold)
 
     def lowers(self, weights: Sequence[Tensor], which: slice) -> Tensor:
-        """Norms from below of some rows, whose directions are turned a few times first."""
+        """Norms from below of some rows, whose directions are turned first, as long as that raises them."""
         job = self.job(weights, [(None, None)] * len(weights), which)
         for _ in range(STALE_TURNS):
-            (turned,) = turn([job])
-            job.space.copy_(turned.space)
-        (found,) = turn([job], moves=False)
+            (found,) = turn([job])
+            job.space.copy_(found.space)
+            if found.gained is not None and bool((found.gained < SETTLED).all()):
+                break
+        else:
+            (found,) = turn([job], moves=False)
         sizes, lost = frobenius_norms(weights), math.sqrt(job.maps.inputs * job.maps.outputs) * UNDERFLOW
         return proved_lower(job.maps, found, SUM_ROOM * sizes + lost)
 
