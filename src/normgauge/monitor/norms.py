@@ -1,6 +1,6 @@
 """Operator norms of all matrices and convolutions: from below at every reading, from above on a slower clock.
 
-Layers of one shape are measured together. No copy of a weight is kept: from reading to reading there are three
+Layers of one shape are measured together. No copy of a weight is kept: from reading to reading there are a few
 directions a layer (`warm`), and an upper end belongs to the weights it was proved for (`proofs`) and to no others.
 """
 
@@ -72,7 +72,7 @@ class Group:
         folded: (layers, 1, inputs): of the layers as folded.
         folds: whether one of them was folded at the last reading.
         lower: norms from below at the last reading.
-        gained: the largest factor of a norm by which the last turn found more than the first direction had shown.
+        gained: the largest factor by which the last turn found more of a norm than the first direction had shown.
     """
 
     key: Hashable
@@ -255,7 +255,7 @@ class Norms:
 
     @property
     def gained(self) -> float | None:
-        """What the last turn found more of any norm, as a factor; None where directions did not turn, or on a device."""
+        """By which factor the last turn raised a norm; None where directions did not turn, or on a device."""
         return max((group.gained for group in self.groups if group.gained is not None), default=None)
 
     @property

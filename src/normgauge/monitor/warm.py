@@ -33,7 +33,7 @@ class Turned(NamedTuple):
         folded: (maps, 1, inputs), the direction of the maps as folded.
         image: ‖A v‖ of the best direction v in the three.
         length: ‖v‖, which is 1 up to rounding.
-        parts: Σ|c| of v's coefficients c in the three.
+        parts: Σ|c| of v's coefficients c in the directions.
         gain: ‖A′v′‖ of the folded map A′ and its direction.
         gained: ‖A v‖ over what the first direction alone showed; None where that is not known.
     """
@@ -107,7 +107,10 @@ def turn(jobs: Sequence[Job], *, moves: bool = True) -> list[Turned]:
 
 
 def _turned_block(job: Job) -> Turned:
-    """One step with `BLOCK` directions: Ritz vectors of all, gradients at the first two, the last move of the first."""
+    """One step with `BLOCK` directions: Ritz vectors of all, gradients at the first two, the last move of the first.
+
+    With three, a norm that another was about to overtake fell short by 3.5 % under Adam; these see the others come.
+    """
     maps, space, folded, fold = job
     images = maps.forward(torch.cat([space, fold.before(folded)], dim=1))
     directions, wide = space.double(), images[:, :BLOCK].double()
@@ -123,7 +126,8 @@ def _turned_block(job: Job) -> Turned:
     rows = torch.cat([best, slopes, move, _unit(fold.before(back[:, SLOPES:]))], dim=1)
     lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
     noise = math.sqrt(maps.unit)  # as in `_moved`
-    made = torch.where((lengths > noise) & (lengths < torch.inf), (rows / lengths).to(space.dtype), torch.cat([space, folded], dim=1))
+    alive = (lengths > noise) & (lengths < torch.inf)
+    made = torch.where(alive, (rows / lengths).to(space.dtype), torch.cat([space, folded], dim=1))
     gained = sizes[:, 0, 0] / lengths[:, 0, 0] * (products[:, 0, 0] / grams[:, 0, 0]).sqrt()
     parts = mix[:, 0].abs().sum(-1).double()
     return Turned(made[:, :BLOCK], made[:, BLOCK:], sizes[:, 0, 0], lengths[:, 0, 0], parts, sizes[:, BEST, 0], gained)
@@ -187,8 +191,8 @@ def _moved(job: Job, basis: Tensor, images: Tensor, mix: Tensor) -> Turned:
 def proved_lower(maps: Maps, turned: Turned, sizes: Tensor) -> Tensor:
     """‖A‖ ≥ ‖Av‖/‖v‖ with everything that was rounded taken off; 0 where a number is not finite.
 
-    With q_i the three directions, the image is Σ c_i fl(A q_i), off by Σ|c_i| of a product's error; the two norms and
-    the combinations are off by (inputs + outputs + 64)·unit of themselves at most, in any order of sums.
+    With q_i the directions, the image is Σ c_i fl(A q_i), off by Σ|c_i| of a product's error; the two norms and the
+    combinations are off by (inputs + outputs + 64)·unit of themselves, or of Σ|c_i|, at most, in any order of sums.
 
     Args:
         maps: as they were when the directions were turned.
@@ -198,7 +202,7 @@ def proved_lower(maps: Maps, turned: Turned, sizes: Tensor) -> Tensor:
     room = (maps.inputs + maps.outputs + 64) * maps.unit
     tiny = torch.finfo(maps.dtype).tiny
     lost = turned.parts * (maps.product_error(sizes) + 4 * room * turned.image) + (maps.terms + 16) * tiny
-    lower = house_down((turned.image - lost) / (turned.length * (1 + room) + room))
+    lower = house_down((turned.image - lost) / (turned.length * (1 + room) + room * turned.parts))
     return torch.where(torch.isfinite(lower), lower.clamp_min(0.0), 0.0)
 
 
