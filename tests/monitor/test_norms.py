@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from normgauge.instrument.spectral.conv import dense_blocks
@@ -118,21 +117,22 @@ def test_directions_follow_a_top_that_changes() -> None:
 
 
 def test_norms_that_others_overtake_stay_within_a_per_cent() -> None:
-    torch.manual_seed(0)
-    side, steps = 320, 120
-    still = torch.randn(side, side) / side**0.5
-    rising = [F.normalize(torch.randn(2, side), dim=-1) for _ in range(6)]
-    group, plan, short, turned = Group("key", [0]), Schedule(0.03, 1, 0), [], 0
+    torch.manual_seed(1)
+    side, steps, lr = 160, 90, 2e-3
+    weights = [torch.randn(side, side) / side**0.5 for _ in range(3)]
+    slopes = [(torch.randn(side, 60), torch.randn(60, side)) for _ in weights]
+    group, plan, short, turned = Group("key", [0, 1, 2]), Schedule(0.03, 1, 0), [], 0
     for step in range(1, steps + 1):
-        weight = still.clone()
-        for k, (left, right) in enumerate(rising):  # each rises through the others by itself, as Adam's steps add them
-            weight += max(0.0, 0.02 * (step - 15 * k)) * left[:, None] * right
+        for k, (left, right) in enumerate(slopes):  # steps like those of Adam, along directions that come and go
+            left.mul_(0.9).add_(torch.randn_like(left), alpha=0.44)
+            right.mul_(0.99).add_(torch.randn_like(right), alpha=0.14)
+            weights[k] = weights[k] + lr * (left @ right).sign()
         plan.reads(step)
-        lower = numbers(group, [weight], plan.turns)[0]["norm_lower"]
+        found = numbers(group, weights, plan.turns)
         plan.turned(step, group.gained)
-        short.append(1 - lower / truth(weight))
+        short += [1 - found[k]["norm_lower"] / truth(weight) for k, weight in enumerate(weights)]
         turned += plan.turns
-    assert min(short) >= 0.0 and max(short[2:]) < 0.01
+    assert min(short) >= 0.0 and max(short[6:]) < 0.008  # three directions at twice the turns: 0.012
     assert turned < 1.2 * steps
 
 

@@ -451,7 +451,7 @@ class Instruments:
                 at, bad, of = name
                 sheet.put(sheet.network, of, len(batch))
                 if batch.device.type == "cpu" and math.isfinite(_wide(batch).sum()):  # at hand, and then so are all
-                    sheet.network |= {at: 0.0, bad: 0.0}  # type: ignore[misc]
+                    sheet.network |= {at: 0.0, bad: 0.0}
                     continue
                 broken = ~torch.isfinite(_wide(batch).reshape(batch.shape[0], -1).sum(1))
                 sheet.put(sheet.network, at, broken.int().argmax())
