@@ -133,6 +133,7 @@ class Monitor:
         self._schedule = Schedule(budget, every, self._number, on_host=self._instruments.device.type == "cpu")
         self._team.begin(self._number)
         self._guarded(self._instruments.warm_up)
+        self._schedule.turned(self._number, self._instruments.norms.gained)
         self._arm()
         self._team.release(self._layers)
 
@@ -312,6 +313,7 @@ class Monitor:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
         sheet = self._instruments.read(self._schedule.turns)
+        self._schedule.turned(self._number, self._instruments.norms.gained)  # the same on all that share weights
         self._capped.put(sheet, self._instruments.layers)
         for sentence, key in self._capped.sentences():
             self._note(sentence, key)
