@@ -44,8 +44,7 @@ def test_failures_stand_on_the_first_screen():
     assert '<span class="state bad">FAILED</span>' in page
 
 
-def test_one_claim_is_open_and_several_are_folded_by_source(monkeypatch):
-    monkeypatch.setattr("normgauge.render.theory.IN_FULL", 8)
+def test_one_claim_is_open_and_several_are_folded_by_source():
     opened = r"<details [^>]* open>"
     assert len(re.findall(opened, theory_page(Ledger((HOLDS,))))) == 2 and not re.search(opened, theory_page(ALL))
     assert len(re.findall(opened, theory_page(Ledger((HOLDS, WRONG))))) == 3  # their source, and each
