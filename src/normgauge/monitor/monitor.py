@@ -25,7 +25,7 @@ from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.schedule import DENSE_STEPS, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
-from normgauge.monitor.sheet import Pending, Sheet, backlog, fetch_numbers, recorded_event
+from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, is_busy, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
 from normgauge.monitor.watch import AlarmWatch
@@ -157,10 +157,10 @@ class Monitor:
         self._number += 1
         if self._resting() and self._guarded(self._take, loss):
             return
-        began, busy = self._schedule.clock(), backlog(self._instruments.device)
+        began = self._schedule.clock()
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
-        self._schedule.settle(began, self._instruments.hook_seconds, hidden=busy())
+        self._schedule.settle(began, self._instruments.hook_seconds, hidden=is_busy(self._instruments.device))
 
     def close(self) -> None:
         """Write what has not arrived yet, end the file and take the hooks off."""

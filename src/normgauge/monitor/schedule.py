@@ -327,7 +327,7 @@ class Schedule:
         Args:
             began: when it did.
             hooks: seconds that hooks took since the last call.
-            hidden: whether a device had earlier work to do all the while, so that it alone was kept from the training.
+            hidden: whether a device was at work all the while, so that it alone was kept from the training.
         """
         now = self.clock()
         mine = 0.0 if hidden else now - began + hooks

@@ -242,13 +242,11 @@ def recorded_event(device: torch.device) -> Any:
     return event
 
 
-def backlog(device: torch.device) -> Callable[[], bool]:
-    """What tells whether a CUDA device still has work to do that it had when this was called; waits for nothing."""
+def is_busy(device: torch.device) -> bool:
+    """Whether a CUDA device still has work to do from before; asking it waits for nothing."""
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return lambda: False
-    event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(device))
-    return lambda: not event.query()
+        return False
+    return not torch.cuda.current_stream(device).query()
 
 
 def header_table(table: Mapping[Any, tuple[str, str]]) -> dict[str, Any]:
