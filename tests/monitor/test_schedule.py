@@ -253,20 +253,6 @@ def test_an_account_never_goes_over_its_share() -> None:
     assert account.affords(0.5)
 
 
-def test_what_a_busy_device_hides_is_booked_by_the_device(clock: Clock) -> None:
-    plan = Schedule(0.03, None, 0)
-    for step in (1, 2, 3):
-        clock.now += 0.03
-        began = clock.now
-        plan.reads(step)
-        clock.now += 0.02  # the host waits for room in a queue: the training loses none of it
-        plan.settle(began, 0.001, hidden=True)
-        plan.book_device(0.005, plan.level, proofs=0.002)
-        plan.due(step + 1)
-    assert plan.cost == 0.005
-    assert plan.share == pytest.approx(2 * 0.007 / 0.1)  # of the time between the calls, but for the first reading
-
-
 def test_directions_turn_as_often_as_that_finds_something(clock):
     plan, gains = Schedule(0.03, 1, 0), {60: 1.01, 61: 1.0}
     turned = []

@@ -25,7 +25,7 @@ from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.schedule import DENSE_STEPS, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
-from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, is_busy, recorded_event
+from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
 from normgauge.monitor.watch import AlarmWatch
@@ -160,7 +160,7 @@ class Monitor:
         began = self._schedule.clock()
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
-        self._schedule.settle(began, self._instruments.hook_seconds, hidden=is_busy(self._instruments.device))
+        self._schedule.settle(began, self._instruments.hook_seconds)
 
     def close(self) -> None:
         """Write what has not arrived yet, end the file and take the hooks off."""
@@ -348,7 +348,7 @@ class Monitor:
         step, when, level = self._number, time.monotonic() - self._began, self._schedule.level
 
         def then(sheet: Sheet, reading: float, proving: float) -> None:
-            self._schedule.book_device(reading, level, proving)
+            self._schedule.book_device(reading, level)
             for part in proved:
                 share = proving / len(proved)
                 self._schedule.proving.spent += max(0.0, share - part.cost)

@@ -305,32 +305,17 @@ class Schedule:
         earned = self._reading.share * self._passed / done if done else 0.0
         return self._reading.spent + self.dearest - self._reading.earned, earned
 
-    def book_device(self, seconds: float, level: Level, proofs: float = 0.0) -> None:
-        """Book what the device took for the last reading of this level, where that was longer than the host did.
-
-        Args:
-            seconds: of the reading.
-            level: how much it held.
-            proofs: seconds of what was proved behind it; their account has them already.
-        """
+    def book_device(self, seconds: float, level: Level) -> None:
+        """Book what the device took for the last reading of this level, where that was longer than the host did."""
         taken = self._taken[level]
-        if taken and not taken[-1]:  # the call was hidden: nothing of it is in the share
-            self._spent += proofs
         if taken and seconds > taken[-1]:
             self._spend(seconds - taken[-1], level)
-            self._spent += seconds - taken[-1]
             taken[-1] = seconds
 
-    def settle(self, began: float, hooks: float, *, hidden: bool = False) -> None:
-        """Book one call of the monitor: what it and its hooks took, and the time since the call before.
-
-        Args:
-            began: when it did.
-            hooks: seconds that hooks took since the last call.
-            hidden: whether a device was at work all the while, so that it alone was kept from the training.
-        """
+    def settle(self, began: float, hooks: float) -> None:
+        """Book one call of the monitor: what it and its hooks took, and the time since the call before."""
         now = self.clock()
-        mine = 0.0 if hidden else now - began + hooks
+        mine = now - began + hooks
         passed = 0.0 if self._call is None else now - self._call
         self._call = now
         self._spent += mine
@@ -338,7 +323,7 @@ class Schedule:
         self._reading.earn(passed)
         self._light.earn(passed)
         self.proving.earn(passed)
-        reading = max(0.0, mine - (self.proving.spent - self._proved))
+        reading = mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
         first, read_now, self._read_now = self.readings == 1 and self._read_now, self._read_now, False
         if first:  # it loads what no later one has to: counted in the share, and no measure of what readings cost

@@ -242,13 +242,6 @@ def recorded_event(device: torch.device) -> Any:
     return event
 
 
-def is_busy(device: torch.device) -> bool:
-    """Whether a CUDA device still has work to do from before; asking it waits for nothing."""
-    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return False
-    return not torch.cuda.current_stream(device).query()
-
-
 def header_table(table: Mapping[Any, tuple[str, str]]) -> dict[str, Any]:
     """A table as the header of a run file has it."""
     return {
