@@ -70,11 +70,11 @@ class BrokenNumbers(Sign):
         self._streak = Streak()
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Find the first thing that is not finite, from the input on."""
+        """Find the first thing that is not finite: of activations from the input on, of gradients from the loss back."""
         if self._gone:
             return
         lost = next(((at, loss) for at, loss in seen.losses if not math.isfinite(loss)), None)
-        gradient = self._first(seen, "gradient")
+        gradient = self._first(seen, "gradient", backward=True)
         weights = self._first(seen, "frobenius")
         if lost is None:
             self._suspect = "" if gradient is None else self._suspect or self._places[gradient].name
@@ -123,7 +123,7 @@ class BrokenNumbers(Sign):
             advice = "Lower the loss scale, or let a gradient scaler find it."
         else:
             kind, layer = "nan", self._places[row].name
-            why = f"It is seen first at {layer}."
+            why = f"In the order of the backward pass it shows first at {layer}."
             advice = "Look for a root, a log or a division whose derivative has no limit."
         sentence = f"the gradient is not finite at step {seen.step} although the loss is, {what}. {why}"
         return Alarm(seen.step, kind, layer, sentence, seen.rows[row]["gradient"], math.inf, advice)
@@ -142,9 +142,12 @@ class BrokenNumbers(Sign):
                 yield Alarm(seen.step, "half_overflow", layer, sentence, sigma, limit, advice)
                 return
 
-    def _first(self, seen: Seen, column: Column) -> int | None:
-        pairs = enumerate(seen.rows[: len(self._places)])
-        return next((i for i, row in pairs if not math.isfinite(row.get(column, 0.0))), None)
+    def _first(self, seen: Seen, column: Column, *, backward: bool = False) -> int | None:
+        """The first row with a number that is not finite, in the order of a pass where that was heard."""
+        rows = range(min(len(self._places), len(seen.rows)))
+        if len(seen.order) >= len(rows):
+            rows = [row for row in (reversed(seen.order) if backward else seen.order) if row in rows]
+        return next((row for row in rows if not math.isfinite(seen.rows[row].get(column, 0.0))), None)
 
     def _feeding(self, seen: Seen, row: int | None) -> str:
         """The layer whose output goes into a normalizer, or the normalizer itself."""
