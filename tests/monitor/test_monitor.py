@@ -292,6 +292,14 @@ def test_what_cannot_be_watched_is_refused(model, options, why, tmp_path):
         ng.Monitor(model, tmp_path, **options)
 
 
+def test_arguments_in_another_order_are_answered(tmp_path):
+    model = nn.Linear(2, 2)
+    with pytest.raises(ng.NormgaugeError, match=r"a folder for the run after the model; got SGD.*optimizer=optimizer"):
+        ng.Monitor(model, torch.optim.SGD(model.parameters()), tmp_path)
+    with pytest.raises(ng.NormgaugeError, match="expected a budget such as 0.03"):
+        ng.Monitor(model, tmp_path, torch.optim.SGD(model.parameters()))
+
+
 def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ng.NormgaugeError, match="cannot write"):

@@ -36,6 +36,20 @@ class LabelledRun:
         """The last step that was read; None before the first."""
         return self.run.steps[-1].step if self.run.steps else None
 
+    @property
+    def reached(self) -> int | None:
+        """The last step that was taken, as far as the file says: its end may know of later ones than were read."""
+        step = (self.run.end or {}).get("step")
+        return step if isinstance(step, int) and abs(step) < 2**53 else self.last
+
+    @property
+    def last_loss(self) -> tuple[int, float] | None:
+        """Step and value of the last loss: that of the end where it has one, else as the last line has it."""
+        series, loss = loss_series(self.run), read_number((self.run.end or {}).get("loss"))
+        if loss is not None and self.reached is not None:
+            return self.reached, loss
+        return series[-1] if series else None
+
 
 def labelled_runs(runs: Sequence[Run]) -> list[LabelledRun]:
     """Each run with the shortest end of its path that no other run has."""
