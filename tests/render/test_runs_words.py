@@ -63,3 +63,14 @@ def test_the_last_loss_is_the_same_everywhere_and_both_numbers_say_their_step(tm
     assert (snapshot["step"], snapshot["loss"], snapshot["read"]) == (12, 1.25, 9)
     (loss,) = [row for block in run_blocks([item]) if isinstance(block, Grid) for row in block.rows if row[0] == "loss"]
     assert loss[1:3] == ("4.5", "1.25") and "up to step 12" in headline([item])
+
+
+@pytest.mark.parametrize(("share", "every", "said"), [(0.048, None, True), (0.03, None, False), (0.5, 1, False)])
+def test_a_share_beyond_the_budget_says_why(tmp_path, share, every, said):
+    writer = store.create(tmp_path, {**header(), "config": {"budget": 0.03, "every": every}})
+    writer.append(step(1))
+    writer.append({"kind": "end", "step": 12, "share": share})
+    writer.close()
+    (item,) = labelled_runs([store.read(tmp_path)])
+    state = run_sentences(item)[-1]
+    assert f"Measuring took {share:.1%} of its time" in state and ("the budget of 3.0%" in state) == said

@@ -143,9 +143,9 @@ def poisoned(model: nn.Module) -> list[Remark]:
     alone = len(found) == 1
     who = f"{first} holds" if alone else f"{len(found)} parameters ({shortened_names(list(found), 3)}) hold"
     sentence = (
-        f"{who} {plural(count, 'value')} that {'is no number' if count == 1 else 'are no numbers'}: the training broke, "
-        "and such weights no longer tell why. Go back to a checkpoint before; a run file (ng.Monitor) tells what came "
-        "first."
+        f"{who} {plural(count, 'value')} that {'is no number' if count == 1 else 'are no numbers'}: the training "
+        "broke, and such weights no longer tell why. Go back to a checkpoint before; a run file (ng.Monitor) tells "
+        "what came first."
     )
     layer = (first.rpartition(".")[0] or first) if alone else ""
     return [Remark("diverged", layer, sentence, {"values": count, "parameters": len(found)})]

@@ -99,7 +99,7 @@ class Monitor:
         _check_path(path, budget)
         _check(model, budget, every, readings, batch)
         self._model, self._every, self._readings, self._batch = model, every, readings, batch
-        self._optimizers = optimizers_of(optimizer)
+        self._budget, self._optimizers = budget, optimizers_of(optimizer)
         self._team = Team(model, distributed)
         if self._team.sharded and readings is not None:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
@@ -261,9 +261,11 @@ class Monitor:
         self._collect()
         if self._schedule.late:
             self._note(
-                f"a line costs {self._schedule.cost:.2g} s, too much for one each {LONGEST_STEPS} steps or "
-                f"{LONGEST_SECONDS:.0f} s within the budget: lines come further apart. A larger budget= gives more; "
-                "the loss is watched at every step all the same.",
+                f"measuring took {self.share:.1%} of the time so far, and the budget is {self._budget:.1%}: the first "
+                f"{DENSE_STEPS} steps, and what looks odd, are read beyond it, and a short run spends more than it. "
+                f"Until that is made good, lines come further apart than {LONGEST_STEPS} steps or "
+                f"{LONGEST_SECONDS:.0f} s (one costs {self._schedule.cost:.2g} s). A larger budget= gives more; the "
+                "loss is watched at every step all the same.",
                 "late",
             )
         if self._schedule.uncovered:

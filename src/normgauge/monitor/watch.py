@@ -114,6 +114,8 @@ class AlarmWatch:
             return [alarm]
         cause.kinds.add(alarm.alarm)
         cause.reading, cause.shown, cause.step = self._readings, alarm.step, alarm.step
+        if alarm.alarm == "label_noise":  # what is left where nothing else is known; here something is
+            return []
         since = cause.alarm
         stands = self.story.rate_set if alarm.alarm in RATES else 1 if alarm.alarm in WIRED else None
         return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step, stands)]

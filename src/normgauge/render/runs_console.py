@@ -17,7 +17,7 @@ from normgauge.render.table import Grid
 
 FLAT = 1e-9
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH, WORST, ALARMS, NOTES = 24, 8, 6, 5
+WIDTH, WORST, ALARMS, NOTES = 16, 8, 6, 5
 TOTALS = (
     ("loss", "loss"),
     ("log10_folded", "log10 folded product"),
@@ -92,8 +92,9 @@ def _totals(items: Sequence[LabelledRun]) -> Grid:
                 ends = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
                 own = (*ends, small_line(pairs), total_evidence(item.run, name))
                 lines.append((words, item.label, *own))
-    foot = "first and last: the loss before that step's update, all others after it; !: not finite"
-    return Grid("Totals", ("", "run", "first", "last", "so far", "evidence"), tuple(lines), frozenset({2, 3}), foot)
+    headers = ("", "run", "first read", "last read", "so far", "evidence")  # of weights, first is after a step
+    foot = "!: not finite" if any("!" in line[4] for line in lines) else ""
+    return Grid("Totals", headers, tuple(lines), frozenset({2, 3}), foot)
 
 
 def _losses(item: LabelledRun) -> Pairs:

@@ -15,6 +15,7 @@ from normgauge.render.runs_incidents import incident_sentence, run_incidents
 
 MOVED = 0.1  # decades below which a total is said to stay where it is
 PATIENCE, RHYTHM = 60.0, 20.0  # seconds, and usual times between two lines, after which a run is not being written
+SLACK = 1.05  # factor over the budget that is not worth a word
 LOOKED = 50  # lines from which the usual time is taken
 
 
@@ -84,8 +85,18 @@ def _state(item: LabelledRun) -> str:
     if end is None:
         return "The run has no end: " + _going_on(item)
     share, step = end.get("share"), end.get("step")
-    spent = f" Measuring took {share:.1%} of its time." if isinstance(share, float) else ""
+    spent = f" Measuring took {share:.1%} of its time{_beyond(item, share)}." if isinstance(share, float) else ""
     return f"The run ended at step {step if isinstance(step, int) else item.last:,}.{spent}"
+
+
+def _beyond(item: LabelledRun, share: float) -> str:
+    """Why that is more than the budget, where it is."""
+    config = item.run.header.get("config")
+    told = config if isinstance(config, dict) else {}
+    budget = told.get("budget")
+    if told.get("every") is not None or not isinstance(budget, float) or share <= SLACK * budget:
+        return ""
+    return f"; the budget of {budget:.1%} does not hold for the first steps and odd ones, which weigh in a short run"
 
 
 def is_over(item: LabelledRun) -> bool:

@@ -70,7 +70,7 @@ class BrokenNumbers(Sign):
         self._streak = Streak()
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Find the first thing that is not finite: of activations from the input on, of gradients from the loss back."""
+        """Find the first thing that is not finite: activations from the input on, gradients from the loss back."""
         if self._gone:
             return
         lost = next(((at, loss) for at, loss in seen.losses if not math.isfinite(loss)), None)
@@ -144,7 +144,7 @@ class BrokenNumbers(Sign):
 
     def _first(self, seen: Seen, column: Column, *, backward: bool = False) -> int | None:
         """The first row with a number that is not finite, in the order of a pass where that was heard."""
-        rows = range(min(len(self._places), len(seen.rows)))
+        rows: Sequence[int] = range(min(len(self._places), len(seen.rows)))
         if len(seen.order) >= len(rows):
             rows = [row for row in (reversed(seen.order) if backward else seen.order) if row in rows]
         return next((row for row in rows if not math.isfinite(seen.rows[row].get(column, 0.0))), None)

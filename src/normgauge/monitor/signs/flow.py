@@ -217,8 +217,8 @@ class Vanishing(Sign):
             what = f"there is no normalizer anywhere in {len(rows)} layers"
             advice = "Add normalizers or skip connections, or initialize for the activation (He or Xavier)."
         sentence = (
-            f"{what}: gradients {grows} {max(share, 1 / share):.1e} times from the last third of the layers to the first "
-            f"(from {last} back to {first})."
+            f"{what}: gradients {grows} {max(share, 1 / share):.1e} times from the last third of the layers to the "
+            f"first (from {last} back to {first})."
         )
         layer = first if kind == "vanishing_gradient" else ""  # what the whole network lacks, no layer lacks
         limit = 1 / VANISHED if share > 1 else FADED if share >= VANISHED else VANISHED

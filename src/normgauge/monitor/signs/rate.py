@@ -57,7 +57,9 @@ class LearningRate(Sign):
             said = f"the step at {seen.step} moved the median layer by {turn:.0%} of the norm it has now"
             return Why(said, turn, TURN)
         if turn is not None and path > TURN_PATH and story.harmed:
-            said = f"the last {len(self._turns)} steps read moved the median layer by {_shares(self._turns)} of its norm"
+            said = (
+                f"the last {len(self._turns)} steps read moved the median layer by {_shares(self._turns)} of its norm"
+            )
             return Why(f"{said}, {path:.0%} together", path, TURN_PATH)
         jumped = story.jump is not None and seen.step - story.jump[0] <= MEMORY
         if jumped and turn is not None and turn > TURN_FELT and self._level.factor(turn) > TURN_JUMP:

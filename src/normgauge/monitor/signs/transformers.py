@@ -18,7 +18,6 @@ from normgauge.monitor.thresholds import (
     SUMS,
 )
 
-
 SCALED = 1.01  # factor of the logits over 1/√d above which they are not scaled by it
 
 
