@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from normgauge.monitor.sheet import Column
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
 from normgauge.monitor.thresholds import BARE_READINGS, HALF_LIMIT, HALF_ROOM, SKIPPED
+from normgauge.render.numbers import plural
 
 BREAKABLE: tuple[Column, ...] = ("gradient", "bias_gradient", "frobenius")
 
@@ -113,7 +114,8 @@ class BrokenNumbers(Sign):
         return Alarm(seen.step, "nan", layer, sentence, lost[1], math.inf, advice, lost[0])
 
     def _gradient(self, seen: Seen, row: int) -> Alarm:
-        what = f"at {self._skipped} readings in a row" if self._skipped else "and the weights took it up"
+        row_of = f"at {plural(self._skipped, 'reading')}{' in a row' * (self._skipped > 1)}"
+        what = row_of if self._skipped else "and the weights took it up"
         if seen.half:
             kind, layer, why = (
                 "half_overflow",
