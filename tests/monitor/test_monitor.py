@@ -593,7 +593,7 @@ def test_the_end_of_a_run_holds_its_last_loss(tmp_path):
             monitor.step(loss=20.0 - step)
     items, _ = read_runs([str(tmp_path / "a")])
     assert items[0].run.end["loss"] == 5.0
-    assert "to 5." in " ".join(run_sentences(items[0]))
+    assert "to 5 at step 15." in " ".join(run_sentences(items[0]))
 
 
 def test_layers_far_apart_in_size_are_both_read(tmp_path):
