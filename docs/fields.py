@@ -8,7 +8,7 @@ from pathlib import Path
 from normgauge.advice.remark import Advice, Fix, Remark
 from normgauge.core.certificate import Certificate, Row
 from normgauge.core.certified import CertifiedRadii, SampleRadius
-from normgauge.core.claim import Comparison, Curve, Entry, Outcome
+from normgauge.core.claim import Comparison, Curve, Drawn, Entry, Outcome
 from normgauge.core.compare import Change, LayerChange
 from normgauge.core.curvature import Condition, Curvature, Density, Eigenvalue, LayerCurvature, TraceEstimate
 from normgauge.core.fields import Ends, declared_fields
@@ -42,7 +42,7 @@ ALL = (
     *(CertifiedRadii, SampleRadius, Multipliers),
     *(Curvature, Eigenvalue, TraceEstimate, LayerCurvature, Density, Condition, Header, StepLine, Alarm, Consequence),
 )
-RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison}
+RECORDS = {**{cls.__name__: cls for cls in ALL}, "Comparison": Comparison, "Drawn": Drawn}
 
 
 def table(cls: type) -> str:

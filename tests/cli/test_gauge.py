@@ -215,7 +215,7 @@ def test_fail_above_judges_the_upper_bound(capsys, log10_upper, limit, code):
     found = [reading(log_upper=-5.0), reading(scope=Scope.parse("global"), log_upper=log10_upper * LN10)]
     assert gauge_exit_code(found, strict=False, limit=limit) == code
     err = capsys.readouterr().err
-    told = f"gate {'FAILED' if code else 'passed'}: the upper bound, scope global, is "
+    told = f"limit {'FAILED' if code else 'passed'}: the upper bound, scope global, is "
     assert (err.count("\n") == 1 and told in err) if limit is not None else err == ""
 
 

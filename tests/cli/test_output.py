@@ -79,7 +79,7 @@ def test_a_stage_that_takes_long_is_told_on_a_line_without_a_terminal(capsys):
         report("local", 0.0)
         time.sleep(0.3)
     told = capsys.readouterr().err
-    assert told.startswith("normgauge: local: still at work after 0 s") and told.count("\n") == 1
+    assert told.startswith("normgauge: a smaller bound: still at work after 0 s") and told.count("\n") == 1
 
 
 @pytest.mark.parametrize(("step", "drawn"), [(0.1, False), (1.0, True)])

@@ -12,6 +12,7 @@ from normgauge.cli import main
 from normgauge.cli.gauge import gauge_json
 from normgauge.core import reference
 from normgauge.core.bound import Scope
+from normgauge.core.spelled import LN10
 from tests.made import reading
 from tests.render.networks import residual
 
@@ -119,3 +120,37 @@ def test_report_refuses_what_is_no_reading_in_one_line(tmp_path, capsys, content
     error = capsys.readouterr().err
     assert error.startswith("normgauge: ") and error.count("\n") == 1
     assert not (tmp_path / "out.html").exists()
+
+
+def two_files(tmp_path, batches):
+    """Files of two networks at eight samples: the second is steeper at the steepest one, and not at the median."""
+    for name, middle, most, batch in (("a", 1.1, 1.2, batches[0]), ("b", 0.9, 1.3, batches[1])):
+        rows = tuple(
+            {"index": i, "log10_lower": s, "log10_upper": s + 1e-8} for i, s in enumerate([middle] * 7 + [most])
+        )
+        ends = {"log_lower": most * LN10, "log_upper": (most + 1e-8) * LN10}
+        reading(samples=rows, weights=f"sha256:{name}", batch=batch, **ends).save(tmp_path / f"{name}.json")
+    return [str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--html", str(tmp_path / "c.html")]
+
+
+def test_different_samples_are_refused_first_on_page_and_terminal(tmp_path, capsys):
+    said = "Measured on different samples: at the samples they cannot be compared."
+    assert main(["report", *two_files(tmp_path, ("sha256:x", "sha256:y"))]) == 0
+    page = (tmp_path / "c.html").read_text(encoding="utf-8")
+    assert capsys.readouterr().out.startswith(said) and page.index(said) < page.index("Of 2 networks")
+    assert main(["report", *two_files(tmp_path, ("sha256:x", "sha256:x"))]) == 0
+    assert said not in capsys.readouterr().out + (tmp_path / "c.html").read_text(encoding="utf-8")
+
+
+def test_the_headline_has_medians_and_the_number_of_samples_and_says_one_training(tmp_path):
+    given = two_files(tmp_path, ("sha256:x", "sha256:x"))
+    assert main(["report", *given, "--label", "BatchNorm", "--label", "LayerNorm"]) == 0
+    assert (
+        "Of 2 networks, one training of each, BatchNorm has the smallest bound at the steepest of 8 samples, 15.85, "
+        "and LayerNorm the largest, 19.96. At their median it is 12.58 for BatchNorm and 7.94 for LayerNorm."
+    ) in (tmp_path / "c.html").read_text(encoding="utf-8")
+
+
+def test_a_label_for_each_file_or_none(tmp_path, capsys):
+    given = two_files(tmp_path, ("", ""))
+    assert "--label: expected one for each of 2 files of readings, got 1" in refused(capsys, *given, "--label", "x")

@@ -38,7 +38,7 @@ def test_outside_a_checkout(
         "normgauge.core.checkout.__file__", str(tmp_path / "src" / "normgauge" / "core" / "checkout.py")
     )
     assert main(["reproduce", "than2025/fig1"]) == 1
-    assert "from a checkout of the repository" in capsys.readouterr().err
+    assert "in a checkout of the repository" in capsys.readouterr().err
 
 
 def told(monkeypatch: pytest.MonkeyPatch, code: int, out: str, err: str = "") -> list[list[str]]:

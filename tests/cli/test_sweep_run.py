@@ -11,7 +11,10 @@ import pytest
 
 from normgauge.cli import main
 from normgauge.lab.sweep import on_ray
+from normgauge.lab.sweep.config import read_config
+from normgauge.lab.sweep.drive import Folder
 from normgauge.lab.sweep.files import LOCK, exclusive_lock
+from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, written
 
 GRID = '[grid]\n"network.options.norm" = ["batch", "none"]\n"training.lr" = [1e-2, 1e-1]'
@@ -44,8 +47,8 @@ def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
     rates = '[grid]\n"training.lr" = [1e-2, 1e-1]'
     path = written(tmp_path, rates, top="seeds = 2\nname = 'n'", head=HEAD.replace("epochs = 2", "epochs = 1"))
     page = tmp_path / "n.html"
-    code, out, err = sweep(str(path), "--workers", "2", "--html", str(page), "--json", "n.json")
-    assert (code, err) == (0, "")
+    code, out, _ = sweep(str(path), "--workers", "2", "--html", str(page), "--json", "n.json")
+    assert code == 0 and "Page:" in out
     assert "4 of 4 trials done, 0 failed." in out and "Sweep n" in out and "±" in out and "2/2" in out
     data = json.loads((tmp_path / "n.json").read_text())
     assert data == json.loads((tmp_path / "sweeps/n/results.json").read_text())
@@ -58,6 +61,7 @@ def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
     assert [row["id"] for row in rows] == [trial["id"] for trial in data["trials"]]
     assert float(rows[3]["test_loss"]) == data["trials"][3]["values"]["test_loss"]
     text = page.read_text(encoding="utf-8")
+    assert "mean ± standard deviation over seeds" in text and "the upper bound on the slope, proved" in text
     assert text.count("<figcaption>") == 2 and "Content-Security-Policy" in text
 
     begun = {trial["id"]: trial["attempts"] for trial in data["trials"]}
@@ -88,7 +92,45 @@ def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
     assert [trial["attempts"] for trial in trials] == [1, 2, 2, 2] and trials[3]["status"] == "done"
     assert "no such network today" in (tmp_path / "o.html").read_text()
     (tmp_path / "nets.py").write_text((tmp_path / "nets.py").read_text() + "# changed\n")
-    assert "2 finished trials used an earlier version of your file" in sweep(str(path), "--show")[1]
+    out = " ".join(sweep(str(path), "--show")[1].split())
+    assert "2 finished trials used an earlier version of your code: o/trials/" in out and "with --fresh" in out
+    assert sweep(str(path), "--show", "--fail-on-failed")[0] == 1
+
+
+def test_a_helper_that_changed_is_told_and_run_again(sweep, tmp_path):
+    """What the user's file imports from beside it is its code too, also where it does so while it builds."""
+    path = written(tmp_path, '[run]\nout = "o"', head=OWN, top="monitor = false")
+    (tmp_path / "helper.py").write_text("width = 8\n")
+    (tmp_path / "nets.py").write_text(
+        "from normgauge.lab.zoo import mlp\n\ndef build():\n    import helper\n    return mlp((64, helper.width, 10))\n"
+    )
+    assert sweep(str(path))[0] == 0
+    (tmp_path / "helper.py").write_text("width = 16\n")
+    code, out, _ = sweep(str(path), "--json", "a.json")
+    assert code == 0 and "1 finished trial used an earlier version of your code" in out
+    (trial,) = json.loads((tmp_path / "a.json").read_text())["trials"]
+    assert trial["outdated"] and trial["attempts"] == 1
+    code, out, _ = sweep(str(path), "--fresh", "--json", "b.json")
+    assert code == 0 and "earlier version" not in out
+    (again,) = json.loads((tmp_path / "b.json").read_text())["trials"]
+    assert not again["outdated"] and again["attempts"] == 2 and again["values"] != trial["values"]
+    assert sweep(str(path), "--fresh", "--json", "b.json")[0] == 0
+    assert json.loads((tmp_path / "b.json").read_text())["trials"][0]["attempts"] == 2
+
+
+def test_trials_whose_sweep_was_killed_are_said_to_go_on(sweep, tmp_path):
+    path = written(tmp_path, GRID)
+    trials = tmp_path / "sweeps/a/trials"
+    assert sweep(str(path), "--dry-run")[0] == 0
+    read = read_config(path)
+    folder = Folder(read.out, read.folder, {})
+    for trial in expand_trials(read)[:2]:
+        folder.begin(trial)
+    assert len(list(trials.iterdir())) == 2
+    assert "0 failed. 2 stopped: the same command goes on with them." in " ".join(sweep(str(path), "--show")[1].split())
+    if sys.platform != "win32":
+        with exclusive_lock(tmp_path / "sweeps/a" / LOCK):
+            assert "2 running." in sweep(str(path), "--show")[1]
 
 
 def test_all_failed_is_an_exit_code(sweep, tmp_path):
@@ -141,6 +183,7 @@ def test_a_person_sees_how_far_it_is(sweep, tmp_path, monkeypatch):
     def bar():
         yield lambda stage, fraction: told.append((stage, fraction))
 
+    monkeypatch.setattr(command, "is_watched", lambda: True)
     monkeypatch.setattr(command, "progress_bar", bar)
     path = written(tmp_path, "[measure]\nsamples = 2", head=HEAD.replace("[measure]\nsamples = 4", ""))
     assert sweep(str(path))[0] == 0

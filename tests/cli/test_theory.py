@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,8 @@ def test_a_verdict_chooses(run, capsys):
     assert code == 1 and "none of these claims is holds" in err
     with pytest.raises(SystemExit):
         run("--verdict", "false")
-    assert "expected one of holds, loose, wrong" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "expected one of holds, loose, wrong" in told and "what is false: wrong" in told
     assert "--verdict wrong" in run("wrong")[2]
 
 
@@ -115,6 +117,13 @@ def test_a_place_chooses(run):
     assert "Than 2025: arXiv 2511.00958 v2." in out
     assert "T.L1: Than 2025, Lemma 1" in out and "normgauge theory --claim 'Lemma 1' --seed 2" in out
     assert run("Remark 11")[0] == 1
+
+
+def test_a_place_without_its_quotes_is_the_same(run):
+    with_, without = run("Lemma 1", "--seed", 2), run("Lemma", 1, "--seed", 2)
+    assert [line for line in with_[1].splitlines() if " ms" not in line] == [
+        line for line in without[1].splitlines() if " ms" not in line
+    ]
 
 
 def test_nothing_drawn_has_no_instances_to_repeat(run):
@@ -236,6 +245,12 @@ def test_help_teaches_the_verdicts(capsys):
 def test_the_page_of_the_documentation_is_fresh(capsys):
     assert main(["theory", "--markdown", "-"]) == 0
     assert capsys.readouterr().out == DOCS.read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_the_page_tells_what_is_true_of_all_that_does_not_hold():
+    page = re.sub(r"\\(.)", r"\1", DOCS.read_text(encoding="utf-8"))
+    for name in ("T.L3", "T.T9", "T.C10.1", "T.T20.13", "T.AE.fig1"):
+        assert ledger.CLAIMS[name].entry.instead in page
 
 
 @pytest.mark.parametrize("name", ["T.C19.exponent", "T.C18.depth"])

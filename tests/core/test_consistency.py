@@ -256,7 +256,7 @@ def test_a_gain_edited_with_all_that_follows_is_seen_by_the_digest(alone):
         (forged["log10_loss"], tuple(forged["log10_loss"])),
         (forged["samples"][0], ("log10_upper", "log10_lower")),
         (forged, ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")),
-        (forged["published"], ("log10_P_w", "log10_theorem9")),
+        (forged["published"], ("log10_P_w", "log10_theorem9", "log10_corollary11_published")),
     ):
         for key in keys:
             table[key] -= less

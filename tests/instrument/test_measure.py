@@ -10,12 +10,15 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
+from normgauge.core import checker
 from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.instrument import known, stretch
 from normgauge.instrument.compose import Composition
+from normgauge.instrument.local import headline
 from normgauge.instrument.measure import gauge, readings
+from normgauge.instrument.probe import screen
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.session import Session
 from normgauge.instrument.slopes import largest_slope
@@ -146,9 +149,9 @@ def test_masks_kept_as_buffers_are_fine() -> None:
 def test_a_slope_of_a_smaller_scope_refutes_a_larger_ones_bound(monkeypatch):
     """Slopes move to larger scopes once all are measured; the bounds are judged after that."""
 
-    def blind(session: Session, parts: Composition, steepest: Tensor | None) -> Found:
+    def blind(session: Session, parts: Composition, *known: Tensor | None) -> Found:
         """A search that finds next to nothing over all inputs."""
-        found = largest_slope(session, parts, steepest)
+        found = largest_slope(session, parts, *known)
         if parts.ctx.scope.kind != "global":
             return found
         less = found.log_best - 9
@@ -179,3 +182,22 @@ def test_a_program_that_writes_to_its_input_leaves_the_other_scopes_their_sample
     alone = [readings(model, x, [str(r.scope)], search=False)[0] for r in together]
     assert [r.evidence for r in together] == [ng.Evidence.PROVED] * 2 + [ng.Evidence.COMPUTED]
     assert [r.log_upper for r in together] == [r.log_upper for r in alone]
+
+
+@pytest.mark.parametrize("evidence", [ng.Evidence.PROVED, ng.Evidence.COMPUTED])
+def test_a_slope_is_never_told_below_what_encloses_it_however_many_samples(monkeypatch, evidence) -> None:
+    """With many samples the search looks at most of them roughly; what is known of each is told all the same."""
+    monkeypatch.setattr(screen, "BUDGET", 0.0)
+    if evidence is ng.Evidence.COMPUTED:
+        monkeypatch.setattr(headline, "_swept_samples", lambda *given: None)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 24), nn.LayerNorm(24), nn.ReLU(), nn.Linear(24, 7)).double()
+    x = torch.randn(60, 8, dtype=torch.float64)
+    few, many = gauge(model, x[:30]), gauge(model, x)
+    assert many.evidence is evidence and few.log_lower <= many.log_lower
+    truth = [math.log10(float(torch.linalg.matrix_norm(torch.func.jacrev(model)(row).detach(), 2))) for row in x]
+    for row, slope in zip(many.samples, truth, strict=True):
+        assert row["log10_lower"] <= slope + 1e-9 and row["log10_lower"] == pytest.approx(slope, abs=1e-6)
+        assert row["log10_lower"] >= row["log10_upper"] - 1e-6
+    assert many.log_median is not None and many.log_median.width < 1e-5
+    assert checker.check(many.to_json()) == []

@@ -130,6 +130,7 @@ def test_a_published_product_stands_only_where_its_statement_is_about_the_normal
         "log10_corollary10_1": nn.BatchNorm1d(8),
         "log10_corollary10_2": nn.BatchNorm1d(8),
         "log10_corollary11": nn.LayerNorm(8),
+        "log10_corollary11_published": nn.LayerNorm(8),
     }
     for key, norm in alone.items():
         for other in (nn.BatchNorm1d(8), nn.LayerNorm(8), nn.GroupNorm(2, 8), nn.RMSNorm(8), nn.Identity()):
@@ -164,6 +165,7 @@ def test_lemma_2_of_a_pair_is_the_printed_one() -> None:
     with opened(model, x) as session:
         table = published_table(session.composed(Scope.parse("point")))
     assert table["log10_corollary11"] == pytest.approx(-math.log10(math.sqrt(1 + 1e-5)), abs=1e-9)
+    assert table["log10_corollary11_published"] == pytest.approx(2.5)
 
 
 def test_a_module_that_runs_again_gets_a_number() -> None:

@@ -132,7 +132,7 @@ def test_no_weight_is_put_together_and_little_is_exchanged(two, kind):
     for rank in range(2):
         said = told(two, kind, rank)
         assert said["whole"] == 0 and said["said"] == ""
-        # three directions a layer and turn and the numbers, not the weights; the first steps take eight turns each
+        # six directions a layer and turn and the numbers, not the weights; the first steps take four turns each
         assert 0 < said["bytes"][0] < 5_000 * FIRST_TURNS * STEPS
 
 

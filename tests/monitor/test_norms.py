@@ -11,7 +11,8 @@ from normgauge.monitor import maps, warm
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.maps import CHUNK, frobenius_norms, is_pointwise, spec_of
 from normgauge.monitor.norms import SUM_ROOM, Group, Norms, Part, read_together
-from normgauge.monitor.proofs import CHANCE, SLOT, chance_at, factored_proof
+from normgauge.monitor.proofs import CHANCE, SLOT, _lower_gram, chance_at, factored_proof
+from normgauge.monitor.schedule import Schedule
 from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 
 
@@ -115,6 +116,38 @@ def test_directions_follow_a_top_that_changes() -> None:
     assert 0.99 * truth(weight) <= last
 
 
+def test_norms_that_others_overtake_stay_within_a_per_cent() -> None:
+    torch.manual_seed(1)
+    side, steps, lr = 160, 90, 2e-3
+    weights = [torch.randn(side, side) / side**0.5 for _ in range(3)]
+    slopes = [(torch.randn(side, 60), torch.randn(60, side)) for _ in weights]
+    group, plan, short, turned = Group("key", [0, 1, 2]), Schedule(0.03, 1, 0), [], 0
+    for step in range(1, steps + 1):
+        for k, (left, right) in enumerate(slopes):  # steps like those of Adam, along directions that come and go
+            left.mul_(0.9).add_(torch.randn_like(left), alpha=0.44)
+            right.mul_(0.99).add_(torch.randn_like(right), alpha=0.14)
+            weights[k] = weights[k] + lr * (left @ right).sign()
+        plan.reads(step)
+        found = numbers(group, weights, plan.turns)
+        plan.turned(step, group.gained)
+        short += [1 - found[k]["norm_lower"] / truth(weight) for k, weight in enumerate(weights)]
+        turned += plan.turns
+    assert min(short) >= 0.0 and max(short[6:]) < 0.008  # three directions at twice the turns: 0.012
+    assert turned < 1.2 * steps
+
+
+def test_directions_that_are_combinations_of_others_do_no_harm() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(200, 180)
+    group = Group("key", [0])
+    numbers(group, [weight], 2)
+    assert group.space is not None
+    for alike in (1, 5):
+        group.space[:, -alike:] = group.space[:, :1]
+        assert numbers(group, [weight], 1)[0]["norm_lower"] <= truth(weight)
+    assert 0.99 * truth(weight) <= numbers(group, [weight], 30)[0]["norm_lower"] <= truth(weight)
+
+
 def test_folded_is_the_norm_with_rows_and_columns_rescaled() -> None:
     torch.manual_seed(0)
     weights = [torch.randn(20, 12) for _ in range(3)]
@@ -172,6 +205,14 @@ def test_a_factorization_proves_an_end_a_little_above_the_one_from_below(rows: i
         assert begun is not None and begun.chance == 0.0
         (lower, upper) = begun.ends([SUM_ROOM * float(weight.double().norm())])[3]
         assert 0.99 * norm < lower <= norm <= upper <= 1.05 * 0.995 * norm
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(129, 140), (130, 1100), (512, 512)])
+def test_a_gram_matrix_in_bands_has_all_that_a_factorization_looks_at(rows: int, columns: int) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(rows, columns)
+    expected = (weight.double() @ weight.double().T).tril()
+    assert torch.allclose(_lower_gram(weight).tril().double(), expected, rtol=0, atol=1e-3)
 
 
 def test_a_factorization_proves_nothing_that_is_not_so() -> None:

@@ -265,3 +265,27 @@ def test_what_a_busy_device_hides_is_booked_by_the_device(clock: Clock) -> None:
         plan.due(step + 1)
     assert plan.cost == 0.005
     assert plan.share == pytest.approx(2 * 0.007 / 0.1)  # of the time between the calls, but for the first reading
+
+
+def test_directions_turn_as_often_as_that_finds_something(clock):
+    plan, gains = Schedule(0.03, 1, 0), {60: 1.01, 61: 1.0}
+    turned = []
+    plan.turned(0, 1.0)  # as the warm-up told: they are six
+    for step in range(1, 81):
+        plan.reads(step)
+        if plan.turns:
+            turned.append(step)
+            plan.turned(step, gains.get(step, 1.0))
+    assert turned[:50] == list(range(1, 51))
+    assert turned[50:] == [54, 58, 62, 66, 70, 74, 78]  # nothing was found, so every fourth step
+    plan.turned(78, 1.01)
+    later = []
+    for step in range(81, 100):
+        plan.reads(step)
+        if plan.turns:
+            later.append(step)
+            plan.turned(step, 1.01 if step < 90 else 1.001)
+    assert later == list(range(81, 100))  # a turn at every step while it finds one per cent, or enough to go on
+    plan.turned(99, None)  # nothing turned: nothing is known
+    plan.reads(100)
+    assert plan.turns == 1

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 
+from normgauge.monitor.layers import WatchedLayer
+from normgauge.monitor.listener import Listener, ObservedSigma
 from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
-from normgauge.monitor.vectors import Segments, Vectors
+from normgauge.monitor.vectors import Normalizers, Segments, Vectors
 
 
 def kept(vectors: Vectors, weights: list[torch.Tensor]) -> None:
@@ -88,3 +91,52 @@ def test_long_parts_give_the_same() -> None:
         assert "gradient" not in found[row]
         assert found[row]["sampled_gradient"] == pytest.approx(float(slope.norm()), rel=1e-5)
         assert found[row]["dot"] == pytest.approx(float((slope * (weight + 1)).double().sum()), rel=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [(6, 6, 6), (6, 4, 6)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_normalizers_that_are_alike_give_what_each_gives_alone(
+    sizes: tuple[int, ...], affine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    modules = [nn.BatchNorm1d(size, affine=affine) for size in sizes]
+    for module in modules:
+        module.running_var = torch.rand(module.num_features) + 0.5
+        if affine:
+            nn.init.normal_(module.weight)
+    layers = {k: WatchedLayer(f"{k}", module, "weight" if affine else None, "norm") for k, module in enumerate(modules)}
+    listener = Listener(nn.Sequential(*modules), lambda error: None)
+    for module in modules:
+        listener.spreads[module] = ObservedSigma([torch.rand(module.num_features) + 0.1])
+    weights = {row: layer.weight for row, layer in layers.items()} if affine else {}
+    found, scaled = [], []
+    for alone in (False, True):
+        if alone:
+            monkeypatch.setattr(Normalizers, "_one_size", lambda self, heard: 0)
+        normalizers, sheet = Normalizers(), Sheet()
+        scaled.append(normalizers.read(normalizers.hear(layers, listener, weights, sheet), sheet))
+        found.append(numbers(sheet))
+    assert found[0].keys() == found[1].keys() == layers.keys()
+    for row in layers:
+        assert found[0][row] == pytest.approx(found[1][row], rel=1e-6)
+        assert torch.equal(scaled[0][row], scaled[1][row])
+
+
+def test_a_batch_normalization_that_changes_its_mode_or_statistics_is_asked_again() -> None:
+    module = nn.BatchNorm1d(3)
+    layers, listener = {0: WatchedLayer("0", module, "weight", "norm")}, Listener(module, lambda error: None)
+    normalizers = Normalizers()
+    weights = {0: module.weight.detach()}
+    normalizers.hear(layers, listener, weights, Sheet())
+    first = normalizers.forms[0]
+    normalizers.hear(layers, listener, weights, Sheet())
+    assert normalizers.forms[0] is first and first.own
+    module.eval()
+    normalizers.hear(layers, listener, weights, Sheet())
+    assert not normalizers.forms[0].own
+    module.running_var = torch.full((3,), 4.0)
+    normalizers.hear(layers, listener, weights, Sheet())
+    assert normalizers.forms[0].stored is not None and normalizers.forms[0].stored[1].tolist() == [4.0] * 3
+    module.eps = 0.5
+    normalizers.hear(layers, listener, weights, Sheet())
+    assert normalizers.forms[0].eps == 0.5

@@ -15,7 +15,7 @@ from tests.render.networks import endless, residual
 
 
 @pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
-def test_the_bracket_draws_every_row_from_found_to_folded(shape):
+def test_the_bracket_draws_every_row_from_found_to_at_most(shape):
     rows = [BracketRow("here", residual(), "now"), BracketRow("there", residual(log_upper=3 * LN10), "beside")]
     drawing = bracket(rows, shape)
     own, other = nodes(drawing, "rect", "strong")[0], nodes(drawing, "rect", "reference")[0]
@@ -38,8 +38,9 @@ def test_the_key_of_the_bracket_names_both_ticks_and_references_where_there_are_
     alone, compared = (
         bracket([BracketRow("a", residual()), BracketRow("b", residual(), kind)]) for kind in ("", "beside")
     )
-    for name in ("found", "at most", "the truth lies between", "up to folded", "layer by layer"):
+    for name in ("found", "at most", "the truth lies between"):
         assert name in words(alone)
+    assert "the median sample" not in words(alone)
     assert "for comparison" in words(compared) and "for comparison" not in words(alone)
     upright = [n for n in nodes(alone, "line", "solid") if n.get("x1") == n.get("x2")]
     assert len(upright) == 2 * 2 + 2  # two a row and two in the key
@@ -47,11 +48,27 @@ def test_the_key_of_the_bracket_names_both_ticks_and_references_where_there_are_
 
 def test_the_bracket_speaks_in_factors_alone():
     told = words(bracket([BracketRow("a", residual())]))
-    assert "times as much" in told and {"1", "10"} <= set(told) and not [word for word in told if "log10" in word]
+    assert "how many times a small change grows" in told and not [word for word in told if "log10" in word]
+    assert {"18", "20", "30"} <= set(told) or {"20", "30", "40"} <= set(told)  # every line of the grid has its number
+
+
+def test_the_figure_of_two_networks_has_their_medians_and_nothing_that_depends_on_the_gauge():
+    def made(name, middle, most):
+        ends = [most - 0.5, middle, middle, middle, most]
+        rows = tuple({"index": i, "log10_lower": e, "log10_upper": e + 1e-8} for i, e in enumerate(ends))
+        return residual(samples=rows, log_lower=most * LN10, log_upper=(most + 1e-8) * LN10, weights=f"sha256:{name}")
+
+    drawing = bracket([BracketRow("bn", made("a", 1.1, 1.2)), BracketRow("ln", made("b", 0.9, 1.3))])
+    told = words(drawing)
+    assert "at the steepest of 5 samples and at their median; one training of each" in " ".join(told)
+    assert "15.84 to 15.85; median 12.58" in told and "19.95 to 19.96; median 7.94" in told
+    assert not {"up to folded", "layer by layer", "the truth lies between"} & set(told)
+    found, most = (nodes(drawing, "line", kind)[0] for kind in ("found", "balanced"))
+    assert found.get("y1") == most.get("y1") and found.get("y2") != most.get("y2")  # neither hides the other
 
 
 def test_powers_of_ten_are_raised_in_a_drawing_and_plain_in_its_label():
     drawing = bracket([BracketRow("a", residual(log_upper=15.06 * LN10))])
-    assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["5", "10", "15", "15.06"]
+    assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["4", "6", "8", "10", "12", "14", "15.06"]
     assert "17.78 to 1015.06" in words(drawing)
     assert "at most 10^15.06" in (ElementTree.fromstring(drawing).get("aria-label") or "")

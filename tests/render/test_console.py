@@ -4,11 +4,15 @@ import io
 import math
 
 import pytest
+import torch
 
 from normgauge.core.bound import Evidence, Scope
+from normgauge.core.compare import compare_readings
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
+from normgauge.instrument.measure import gauge
 from normgauge.render.console import draw_blocks, printed_products, reading_blocks, reading_text
+from normgauge.render.difference import product_changes
 from normgauge.render.terminal import _cell_lines
 from tests.made import layer, reading
 
@@ -25,7 +29,7 @@ def test_every_number_of_a_layer_is_on_its_row():
     lines = reading_text(reading()).splitlines()
     assert lines[0] == "MLP, mode eval, 1 sample"
     row = next(line for line in lines if line.startswith("f.1"))
-    assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.16", "-1.00"]
+    assert row.split()[:6] == ["f.1", "BatchNorm1d", "-0.50", "-0.25", "-0.1666", "-1.00"]
     assert "0.25…4" in row and "ε floor" in " ".join(lines)
 
 
@@ -38,19 +42,14 @@ def test_the_bracket_names_upper_lower_gap_and_owner():
 def test_several_scopes_give_labelled_totals_with_the_point_first():
     stream = io.StringIO()
     draw_blocks(reading_blocks(scopes()), stream, 120)
-    totals = [line for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
-    assert [line.split("  ")[0] for line in totals] == [
-        "at most, at the samples",
-        "at most, within 0.1 of the samples",
-        "at most, everywhere",
-        "at least, the largest slope found",
+    totals = stream.getvalue().splitlines()[5:8]
+    assert [line.split("  ")[0] for line in totals] == ["at the samples", "within 0.1 of the samples", "everywhere"]
+    assert [[w for w in line.split() if w[0] == "1" and w != "17.78"] for line in totals] == [
+        ["100"],
+        ["1,000"],
+        ["10^9.00"],
     ]
-    assert [next(w for w in line.split() if w.startswith("10^")) for line in totals] == [
-        "10^2.00",
-        "10^3.00",
-        "10^9.00",
-        "10^1.50",
-    ]
+    assert stream.getvalue().splitlines()[9].startswith("point: The largest")  # the verdict, before the layers
 
 
 def test_a_note_shared_by_the_scopes_is_told_once():
@@ -60,7 +59,8 @@ def test_a_note_shared_by_the_scopes_is_told_once():
 
 
 def test_published_products_are_labelled_gauge_dependent():
-    shown = reading_text(reading())
+    assert "Published products depend on the gauge: P_w 10^0.80, Π 1/σ 10^0.50 (--all" in reading_text(reading())
+    shown = reading_text(reading(), every=True)
     label, _, table = shown.partition("gauge-dependent")
     assert " ".join(label.split()).endswith("Published quantities, with σ of the samples (scope point):")
     assert "Than 2025 (arXiv 2511.00958)" in " ".join(table.split())
@@ -68,15 +68,15 @@ def test_published_products_are_labelled_gauge_dependent():
 
 
 def test_published_names_the_renderer_does_not_know_are_shown_as_they_are():
-    shown = reading_text(reading(published={"log10_new": None, "log10_other": {"a": 1.5}, "log10_theorem9": math.inf}))
+    products = {"log10_new": None, "log10_other": {"a": 1.5}, "log10_theorem9": math.inf}
+    shown = reading_text(reading(published=products), every=True)
     assert "new" in shown and "other, a" in shown and "(Theorem 9)" in shown
 
 
 def test_the_totals_say_what_was_found_in_each_scope():
     stream = io.StringIO()
     draw_blocks(reading_blocks(scopes()), stream, 120)
-    found = [line.split()[-1] for line in stream.getvalue().splitlines() if line.startswith(("at most", "at least"))]
-    assert found == ["17.78", "17.78", "31.6", "·"]
+    assert [line.split()[-1] for line in stream.getvalue().splitlines()[5:8]] == ["17.78", "17.78", "31.6"]
 
 
 def test_the_columns_are_explained_under_the_layers():
@@ -88,11 +88,13 @@ def test_the_columns_are_explained_under_the_layers():
 
 def test_unknown_and_unbounded_parts_are_said_in_words():
     unknown = reading(log_upper=math.inf, evidence=Evidence.UNKNOWN, unknown=(Finding("block.3", "torch.foo"),))
-    assert "No upper bound is known at the samples: nothing is known of 1 part." in reading_text(unknown)
-    assert "Unknown: block.3: torch.foo." in reading_text(unknown)
+    assert "No upper bound is known at the samples: nothing is known of 1 part." in " ".join(
+        reading_text(unknown).split()
+    )
+    assert "Unknown: block.3: torch.foo." in " ".join(reading_text(unknown).split())
     unbounded = reading(log_upper=math.inf, unbounded=(Finding("gate", "a product of unbounded branches"),))
-    assert "No finite bound holds at the samples." in reading_text(unbounded)
-    assert "Unbounded, provably: gate: a product of unbounded branches." in reading_text(unbounded)
+    assert "No finite bound holds at the samples." in " ".join(reading_text(unbounded).split())
+    assert "Unbounded, provably: gate: a product of unbounded branches." in " ".join(reading_text(unbounded).split())
 
 
 def test_a_long_network_is_summarised_unless_asked():
@@ -116,9 +118,9 @@ def test_a_reading_without_layers_prints():
 @pytest.mark.parametrize("width", [20, 60, 80, 200])
 def test_no_number_is_cut_off_on_a_narrow_terminal(width):
     stream = io.StringIO()
-    draw_blocks(reading_blocks(scopes()), stream, width)
+    draw_blocks(reading_blocks(scopes(), every=True), stream, width)
     shown = stream.getvalue()
-    for word in ("cumulative", "0.25…4", "10^3.00 (1,000)", "f.1", "-0.16", "0.50"):
+    for word in ("cumulative", "0.25…4", "1,000", "f.1", "-0.16", "0.50"):
         assert word in shown
     assert "root mean square" in " ".join(shown.split())
 
@@ -157,17 +159,22 @@ def test_a_long_name_breaks_behind_its_dots():
     assert _cell_lines("a" * 30, 24) == ["a" * 24, "a" * 6] and _cell_lines("a.b", 24) == ["a.b"]
 
 
-@pytest.mark.parametrize(("scope", "told"), [("point", True), ("ball:0.1", True), ("global", False)])
-def test_corollary_11_with_the_samples_sigma_stands_beside_what_is_published(scope, told):
-    found = reading(scope=Scope.parse(scope), published={"log10_P_w": 0.0, "log10_corollary11": -1.01})
-    rows = dict(printed_products(found).rows)
-    assert ("P_w · Π largest 1/σ, LayerNorm alone, without γ (Corollary 11)" in rows) != told
-    assert (rows.get("the same as published, σ = √ε (Corollary 11: T.C11)") == "2.50") == told  # ε = 1e-5
+def test_only_the_product_as_published_bears_the_name_of_corollary_11():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3)).double()
+    found = gauge(model, torch.randn(5, 3, dtype=torch.float64), search=False)
+    rows = [label for label, _ in printed_products(found).rows if "Corollary 11" in label]
+    assert len(rows) == 2 and rows[0].endswith("(not Corollary 11, which has √ε)")
+    labels = [row[0] for row in product_changes(compare_readings(found, found)).rows]
+    assert set(rows) <= set(labels)
+    products = found.to_json()["published"]
+    assert products["log10_corollary11_published"] == pytest.approx(products["log10_P_w"] + 2.5)  # ε = 1e-5
+    assert found.published_sources["log10_corollary11_published"]["number"] == "Corollary 11"
+    assert "not as published" in found.published_sources["log10_corollary11"]["number"]
 
 
 def test_the_median_sample_is_told_beside_the_steepest():
-    rows = tuple({"index": i, "log10_lower": 0.1 * i, "log10_upper": 2.0} for i in range(5))
-    said = "That is about the steepest sample; the median of 5 has 1.584."
+    rows = tuple({"index": i, "log10_lower": 0.1 * i, "log10_upper": 0.1 * i + 1e-6} for i in range(5))
+    said = "That is about the steepest of 5 samples; the median is 1.584."
     assert said in " ".join(reading_text(reading(samples=rows)).split())
     assert "median" not in reading_text(reading(samples=rows, scope=Scope.parse("global")))
 

@@ -19,62 +19,61 @@ from normgauge.render.difference import (
     layer_changes,
     reference_totals,
 )
+from normgauge.render.verdict import judgement
 from tests.core.test_compare import chain
 from tests.made import reading
 
 
 def test_growth_and_its_cause():
     grown = compare_readings(chain({"f.0": 1.0, "f.1": 0.5}), chain({"f.0": 1.9, "f.1": 0.6}))
-    assert difference_verdict(grown)[:2] == [
-        "B's bound at the samples is 10 times A's (+1.00 decades).",
-        "Most of it comes from f.0 (+0.90), f.1 (+0.10).",
-    ]
+    told = difference_verdict(grown)
+    assert told[0] == "B's bound at the samples is 10 times A's (+1.00 decades)."
+    assert told[-1] == "Most of it comes from f.0 (+0.90), f.1 (+0.10)."
     shrunk = compare_readings(chain({"f.0": 1.9}), chain({"f.0": 1.0}))
     assert difference_verdict(shrunk)[0].startswith("B's bound at the samples is 0.126 times A's")
 
 
 def test_parts_that_go_against_the_change_are_named_too():
     mixed = compare_readings(chain({"f.0": 1.0, "f.1": 1.0}), chain({"f.0": 1.9, "f.1": 0.6}))
-    assert difference_verdict(mixed)[1] == "Its largest parts come from f.0 (+0.90), f.1 (-0.40)."
+    assert difference_verdict(mixed)[-1] == "Its largest parts come from f.0 (+0.90), f.1 (-0.40)."
 
 
 def test_many_small_parts_are_not_called_most_of_it():
     names = [f"f.{i}" for i in range(10)]
     many = compare_readings(chain(dict.fromkeys(names, 0.0)), chain(dict.fromkeys(names, 0.1)))
-    assert difference_verdict(many)[1].startswith("Its largest parts come from f.")
+    assert difference_verdict(many)[-1].startswith("Its largest parts come from f.")
 
 
 def test_nothing_changed_and_another_gauge():
     a = chain({"f.0": 1.0})
-    assert difference_verdict(compare_readings(a, a))[:2] == [
-        "The bound at the samples is the same in A and B, 10.",
-        "Nothing that counts has changed.",
-    ]
+    told = difference_verdict(compare_readings(a, a))
+    assert told[0] == "The bound at the samples is the same in A and B, 10."
+    assert told[-1] == "Nothing that counts has changed."
     moved = replace(a, published={**a.published, "log10_P_w": 9.8})
-    told = difference_verdict(compare_readings(a, moved))[1]
+    told = difference_verdict(compare_readings(a, moved))[-1]
     assert told.startswith("The same capacity in another gauge") and "P_w by +9.00 decades" in told
 
 
 def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
     low, high = reading(log_upper=1.0, log_lower=0.5), reading(log_upper=9.0, log_lower=2.0)
-    assert difference_verdict(compare_readings(low, high))[2].startswith(
+    assert difference_verdict(compare_readings(low, high))[1].startswith(
         "B's steepest sample is steeper for certain: a slope of 7.389 was found, and A has at most 2.72."
     )
-    assert difference_verdict(compare_readings(high, low))[2].startswith("A's steepest sample is steeper for certain")
+    assert difference_verdict(compare_readings(high, low))[1].startswith("A's steepest sample is steeper for certain")
     guessed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.ESTIMATED)
     assert not any("for certain" in sentence for sentence in difference_verdict(compare_readings(guessed, high)))
-    assert "not proved" in difference_verdict(compare_readings(guessed, high))[2]
+    assert "not proved" in difference_verdict(compare_readings(guessed, high))[1]
     computed = reading(log_upper=1.0, log_lower=0.5, evidence=Evidence.COMPUTED)
-    assert difference_verdict(compare_readings(computed, high))[2] == (
+    assert difference_verdict(compare_readings(computed, high))[1] == (
         "B's steepest sample is steeper: a slope of 7.389 was found, and A has at most 2.72 (computed)."
     )
     likely = reading(log_upper=1.0, log_lower=0.5, failure_probability=1e-9)
-    assert difference_verdict(compare_readings(likely, high))[2] == (
+    assert difference_verdict(compare_readings(likely, high))[1] == (
         "B's steepest sample is steeper: a slope of 7.389 was found, and A has at most 2.72 (proved, fails with p ≤ "
         "1e-09)."
     )
     open_still = reading(log_upper=9.0, log_lower=0.9)
-    assert difference_verdict(compare_readings(low, open_still))[2] == (
+    assert difference_verdict(compare_readings(low, open_still))[1] == (
         "Undecided which is steeper: the brackets overlap, from 1.648 to 2.72 in A and from 2.459 to 8,104 in B."
     )
 
@@ -84,7 +83,7 @@ def test_only_a_slope_above_the_other_bound_says_which_is_steeper():
 )
 def test_infinite_bounds(a, b, message):
     told = difference_verdict(compare_readings(reading(log_upper=a), reading(log_upper=b)))
-    assert message in told[0] and "cannot be divided" in told[1]
+    assert message in told[0] and "cannot be divided" in told[-1]
 
 
 def test_weaker_evidence_and_another_mode_are_said():
@@ -98,16 +97,18 @@ def test_the_tables():
     b = chain({"f.0": 1.9, "new": 0.25})
     difference = compare_readings(a, b)
     rows = {row[0]: row for row in layer_changes(difference).rows}
-    assert rows["f.0"][3:5] == ("+0.90", "+0.90")
-    assert rows["gone"][2:5] == ("removed", "-0.50", "0.50") and rows["new"][2:5] == ("added", "+0.25", "0.25")
-    assert layer_changes(difference).footer == "the shares add up to the change of the balanced bound (+0.65)"
+    assert rows["f.0"][2:4] == ("+0.90", "+0.90")
+    assert rows["gone"][1:4] == ("Linear, removed", "-0.50", "0.50")
+    assert rows["new"][1:4] == ("Linear, added", "+0.25", "0.25")
+    assert layer_changes(difference).footer.startswith("share: at the sample with the largest bound, the others at ")
+    assert "the shares add up to the balanced bound's change (+0.65)" in layer_changes(difference).footer
     assert difference_totals([difference]).rows[0] == (
         "point",
         "upper",
         "1.50",
         "2.15",
         "+0.65",
-        "proved, by balanced; proved, by balanced",
+        "proved",
     )
     assert difference_totals([compare_readings(a, replace(b, log_lower=-math.inf))]).rows[4][1:5] == (
         "gap",
@@ -122,7 +123,9 @@ def test_long_networks_show_their_largest_changes():
     a, b = ({name: scale * i for i, name in enumerate(names)} for scale in (0.0, 0.1))
     difference = compare_readings(chain(a), chain(b))
     grid = layer_changes(difference)
-    assert len(grid.rows) == 20 and grid.rows[0][0] == "f.29" and grid.footer.startswith("10 of 30 layers not shown")
+    assert (
+        len(grid.rows) == 20 and grid.rows[0][0] == "f.29" and grid.footer.startswith("10 of 30 layers are not shown")
+    )
     assert len(layer_changes(difference, every=True).rows) == 29  # the first one did not move
 
 
@@ -136,27 +139,30 @@ def test_beside_leaves_out_scopes_the_other_does_not_have():
     ball = reading(scope=Scope.parse("ball:0.1"), log_upper=3 * LN10)
     grid = reference_totals([reading(), ball], [("ResNet-20", [reading(log_upper=LN10)])])
     assert grid.headers == ("", "this network", "ResNet-20")
-    assert grid.rows[0] == ("at most, at the samples", "10^2.00 (100)", "10^1.00 (10)")
-    assert grid.rows[2] == ("at most, within 0.1 of the samples", "10^3.00 (1,000)", "·")
+    assert grid.rows[0] == ("at most, at the samples", "100", "10")
+    assert grid.rows[2] == ("at most, within 0.1 of the samples", "1,000", "·")
 
 
 def test_medians_are_told_beside_the_steepest_sample():
     def rows(*slopes):
-        return tuple({"index": i, "log10_lower": slope, "log10_upper": 2.0} for i, slope in enumerate(slopes))
+        return tuple({"index": i, "log10_lower": s, "log10_upper": s + 1e-8} for i, s in enumerate(slopes))
 
     a, b = reading(samples=rows(0.1, 0.1, 0.1, 0.1, 1.2)), reading(samples=rows(0.2, 0.2, 0.2, 0.2, 1.0))
     told = " ".join(difference_verdict(compare_readings(a, b)))
-    assert "B is steeper on 4 of 5" in told and "1.258 in A and 1.584 in B" in told
+    assert "The median slope of 5 samples is 1.258 in A and 1.584 in B" in told
+    assert "B is steeper on 4, A on 1." in told and "One training of each" not in told
+    seeds = compare_readings(replace(a, weights="sha256:a"), replace(b, weights="sha256:b"))
+    assert "One training of each: another may turn this round." in difference_verdict(seeds)
     assert "median" not in " ".join(difference_verdict(compare_readings(a, reading())))
 
 
 def test_shares_are_those_of_the_balanced_bound():
     a, b = chain({"f.0": 1.0}), chain({"f.0": 1.9})
     moved = compare_readings(a, replace(b, log_upper=a.log_upper + 0.1, log_balanced=b.log_upper, method="jacobian"))
-    assert "change of the balanced bound (+0.90)" in layer_changes(moved).footer
-    assert "Layer by layer (the balanced bound, +0.90 decades) the largest parts come from" in " ".join(
-        difference_verdict(moved)
-    )
+    assert "balanced bound's change (+0.90)" in layer_changes(moved).footer
+    told = " ".join(difference_verdict(moved))
+    assert "Of the balanced bound's change (+0.90 decades) the largest parts are" in told
+    assert "ayer by layer" not in told  # that is the product of gains
 
 
 def test_one_network_at_other_samples_is_not_called_steeper():
@@ -168,14 +174,46 @@ def test_bounds_are_shown_rounded_up_and_slopes_rounded_down():
     low = reading(log_upper=1.50198 * LN10, log_folded=1.50198 * LN10, log_lower=1.33854 * LN10)
     totals = difference_totals([compare_readings(low, low)])
     shown = {row[1]: row[2:4] for row in totals.rows}
-    assert shown["upper"] == shown["folded"] == ("1.51", "1.51") and shown["lower (found)"] == ("1.33", "1.33")
+    assert shown["upper"] == shown["folded"] == ("1.502", "1.502")
+    assert shown["lower (found)"] == ("1.3385", "1.3385")
+
+
+def test_a_change_is_that_of_the_numbers_shown():
+    a, b = (reading(log_upper=log * LN10, log_lower=1.2) for log in (1.6104, 2.0765))
+    for row in difference_totals([compare_readings(a, b)]).rows:
+        if "inf" not in row:
+            assert float(row[4]) == pytest.approx(float(row[3]) - float(row[2]), abs=1e-9)
+
+
+def test_where_slopes_are_rough_a_median_is_told_by_what_it_lies_between():
+    """The slopes found at most samples are too small by far; what each has at most is known."""
+
+    def rows(gap, *slopes):
+        return tuple({"index": i, "log10_lower": s - gap, "log10_upper": s} for i, s in enumerate(slopes))
+
+    a, b = (reading(samples=rows(0.2, *slopes)) for slopes in ((1.0, 1.1, 1.1, 1.1, 1.2), (0.8, 1.0, 1.0, 1.0, 1.9)))
+    told = " ".join(difference_verdict(compare_readings(a, b)))
+    assert "is between 7.94 and 12.6 (rough) in A and between 6.309 and 10 (rough) in B" in told
+    assert "B is steeper on 1, A on 0, undecided on 4." in told
+    assert "the median is between 7.94 and 12.6 (rough)" in judgement(a)
+    unknown = reading(samples=rows(0.0, 1.0, 1.0, 1.0, 1.0, 1.0), evidence=Evidence.ESTIMATED)
+    assert "at least 10 (rough)" in judgement(unknown)
 
 
 def test_readings_of_different_samples_are_not_compared_at_them():
     low = reading(log_upper=1.0, log_lower=0.5, batch="sha256:a")
     high = reading(log_upper=9.0, log_lower=2.0, batch="sha256:b")
-    told = " ".join(difference_verdict(compare_readings(low, high)))
-    assert "measured on different samples: at the samples they cannot be compared" in told and "steeper" not in told
+    apart = compare_readings(low, high)
+    told = difference_verdict(apart)
+    assert told == [
+        "Measured on different samples: at the samples they cannot be compared. Give each the same --batch."
+    ]
+    assert len(difference_blocks([apart], ("a", "b"))) == 4  # two names, a line between, the refusal
+    data = apart.to_json()
+    assert data["comparable"] is False and data["log10_upper"]["change"] is None and data["log10_rest"] is None
+    assert {change["change"] for change in data["published"].values()} == {None}
+    for layer in data["layers"]:
+        assert layer["log10_share"] is None and layer["log10_gain"]["change"] is None
     same = " ".join(difference_verdict(compare_readings(low, replace(high, batch="sha256:a"))))
     assert "steeper for certain" in same and "different samples" not in same
     anywhere = [replace(r, scope=Scope.parse("global")) for r in (low, high)]

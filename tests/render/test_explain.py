@@ -54,12 +54,12 @@ def test_a_layer_is_told_from_its_rule_to_its_place():
     ]  # fmt: skip
     assert said["here"] == WORKED and said["holds"] == RULE["holds"]
     assert said["measured"] == "at the samples, in eval mode."
-    assert said["alone"].endswith("by at most 10^-0.50 (0.3163), and somewhere by 10^-0.7172 (0.1918) or more.")
-    assert said["folded"] == "it counts 10^-0.25 (0.5624) of the folded bound, 10^2.50 (316.3)."
-    assert said["balanced"] == "it counts 10^-0.1666 (0.6813) of the balanced bound, 10^2.00 (100)."
-    assert said["place"].startswith("from the input to its output by at most 10^-1.00 (0.1), from there to the end by")
+    assert said["alone"].endswith("by at most 0.3163, and somewhere by 0.1918 or more.")
+    assert said["folded"] == "a factor of 0.5624 in the folded bound, 316.3."
+    assert said["balanced"] == "a factor of 0.6813 in the balanced bound, 100."
+    assert said["place"].startswith("from the input to its output by at most 0.1, from there to the end by")
     assert said["seen"] == "in the weights of the balanced bound, its share allows 1.65 times what was seen."
-    assert said["weights"] == "the output moves with its weights by at most 10^0.699 (5)."
+    assert said["weights"] == "the output moves with its weights by at most 5."
     assert "min 0.25, rms 1.5, max 4" in said["sigma"] and said["note"] == "2 channels at the ε floor."
 
 

@@ -185,7 +185,7 @@ def test_each_scope_has_its_own_found_slope_in_the_totals(tmp_path):
     changed = [residual(), residual(scope=Scope.parse("global"), log_lower=1.5 * LN10), residual(model="Other")]
     page = written(tmp_path, changed)
     totals = page[page.index("Totals:") : page.index('id="g0"')]
-    assert "(17.78)" in totals and "(31.6)" in totals
+    assert ">17.78<" in totals and ">31.6<" in totals
 
 
 def test_readings_beside_are_rows_of_the_bracket_only(tmp_path):

@@ -74,7 +74,7 @@ def test_the_table(outcomes):
     assert grid.rows[0] == ("<none>", "0.1", "2/2", "70.5 ± 0.7%", "1.50 ± 0.71")
     row = next(row for row in grid.rows if row[:2] == ("batch", "0.001"))
     assert row[2] == "3/4" and row[4].endswith("(2)")
-    assert "sorted by test accuracy" in grid.footer
+    assert grid.footer.endswith("by test accuracy")
     other = sweep.result_grid(sweep_points([made("a", 1, 0, loss_gap=2.5)]), (NORM,), "loss_gap", "n")
     assert other.headers == ("norm", "seeds", "loss gap") and other.rows == (("a", "1/1", "2.5"),)
 
@@ -113,3 +113,10 @@ def test_csv(outcomes):
     rows = list(csv.DictReader(io.StringIO(sweep.csv_text([*outcomes, failed], (NORM, LR)))))
     assert len(rows) == 13 and rows[0]["test_accuracy"] == "0.5" and rows[0][LR] == "0.001"
     assert rows[-1][NORM] == 'a,"b"' and rows[-1]["error"] == "two\nlines" and rows[-1]["test_accuracy"] == ""
+
+
+def test_the_median_stands_before_the_steepest_sample():
+    values = {"point.log10_upper": 1.2, "point.log10_lower": 1.19, "point.log10_median": 0.9, "test_accuracy": 0.9}
+    grid = sweep.result_grid(sweep_points([made("batch", 0.1, 0, **values)]), (NORM,), "test_accuracy", "n")
+    assert grid.headers[-3:] == ("log10 median sample, point", "log10 at most, point", "log10 found, point")
+    assert "at most, found: the steepest sample" in grid.footer

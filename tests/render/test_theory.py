@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from normgauge.cli import main
 from normgauge.core.claim import Ledger, Outcome, Verdict
 from normgauge.core.reading import SOURCES
 from normgauge.render import theory
@@ -17,6 +20,13 @@ from normgauge.render.console import draw_blocks
 from normgauge.theory import ABOUT, CLAIMS
 from normgauge.theory.claim import equals, refutes
 from tests.made_claims import AGAIN, ALL, BROKEN, FAILED, GAUGE, HOLDS, LOOSE, MINE, READ, TRAINED, WRONG, other
+
+
+@pytest.fixture(autouse=True)
+def eight_in_full(monkeypatch):
+    """As many as the outcomes made by hand are more than."""
+    monkeypatch.setattr(theory, "IN_FULL", 8)
+
 
 README = Path(__file__).parents[2] / "README.md"
 REAL = Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in CLAIMS.values()), ABOUT)
@@ -28,7 +38,7 @@ def shown(*outcomes, width: int = 120, every: bool = True) -> str:
     return stream.getvalue()
 
 
-def many(count: int = theory.IN_FULL + 1) -> list:
+def many(count: int = 9) -> list:
     return [other(WRONG, id=f"T.L{i}", reading=f"word{i} " * 40) for i in range(count)]
 
 
@@ -53,11 +63,14 @@ def test_what_was_not_run_never_counts_as_passed():
 def test_results_that_are_missing_were_not_read():
     missing = replace(READ, absent="no results of experiments/a, b: normgauge reproduce --train makes them")
     other_one = replace(missing, absent="no results of experiments/c, d: likewise")
-    assert theory.check_summary(Ledger((missing,))) == f"Not run: 1 ({missing.absent})."
+    assert theory.check_summary(Ledger((missing,))) == f"Verdicts not checked here: 1 ({missing.absent})."
     told = theory.check_summary(Ledger((READ, missing, other_one, other_one)))
     assert told.startswith("Read, not run: 1 (against the text") and told.endswith(
-        f"Not run: 3 (such as: {missing.absent})."
+        f"Verdicts not checked here: 3 (such as: {missing.absent})."
     )
+    assert theory.check_state(missing) == f"not checked here: {missing.absent}"
+    one = theory.verdict_summary(Ledger((replace(missing, claim=HOLDS.claim),)))
+    assert one == "This claim holds as printed; its check did not run here."
 
 
 def test_the_words_of_the_columns_stand_below_the_comparisons():
@@ -106,12 +119,17 @@ def test_few_claims_are_shown_in_full():
     assert "norm_layer.layer_norm" in shown(HOLDS)
 
 
-def test_a_claim_about_a_network_says_where_its_number_is_shown():
+def test_a_claim_about_a_network_says_where_its_number_is_shown(capsys):
     """By the place that the published quantities of a reading name as theirs."""
     found = {name: theory.gauge_rows(claim.entry) for name, claim in CLAIMS.items()}
     named = {key for told in found.values() for key in re.findall(r"log10_\w+", told)}
-    assert named == {key for key in SOURCES if key != "log10_prod_inv_sigma"}
-    assert "log10_theorem9 in --json" in found["T.T9"] and found["T.L2"] == ""
+    assert named == {key for key in SOURCES if key not in ("log10_prod_inv_sigma", "log10_corollary11")}
+    assert found["T.L2"] == ""
+    for command in {told.partition(" (")[0] for told in found.values()} - {""}:
+        assert main([*shlex.split(command)[1:], "--scope", "point", "--effort", "quick"]) == 0
+        published = json.loads(capsys.readouterr().out)["published"]  # the network it names has all the numbers
+        told = {key for words in found.values() if words.startswith(command) for key in re.findall(r"log10_\w+", words)}
+        assert told and all(published[key] is not None for key in told)
     assert "on a network" in shown(replace(Outcome(CLAIMS["T.T9"].entry), absent="only listed"))
 
 
@@ -192,7 +210,8 @@ def test_markdown_has_errors_in_full_then_one_row_a_claim_and_no_markup_of_their
     odd = other(HOLDS, id="T.odd", reading="a|b *c* _d_ <e> [f] \\g ~h~")
     page = theory.theory_markdown(Ledger((*ALL.outcomes, odd)))
     rows = [line for line in page.splitlines() if line.startswith(("| T.", "| A.", "| X."))]
-    assert len(rows) == 7 and {line.replace("\\|", "").count("|") for line in rows} == {5}
+    assert len(rows) == 7 and {line.replace("\\|", "").count("|") for line in rows} == {6}
+    assert page.count(LOOSE.claim.instead) == 2 and "*Loose*" in page  # of what does not hold as printed
     assert r"a\|b \*c\* \_d\_ \<e> \[f\] \\g \~h\~" in page
     assert "| claims | 4 | 2 | 2 | 1 | 9 |" in page and "## Summary page: 1 claim\n" in page
     full = page[page.index("### T.L1: Than 2025, Lemma 1") : page.index("## Than 2025")]

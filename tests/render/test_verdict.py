@@ -101,7 +101,7 @@ def test_a_long_list_of_findings_is_cut():
 def test_what_weights_and_normalizers_do():
     told = balance_sentence(reading())
     assert told is not None
-    assert "gains give 10^1.75 (56.24) and those of 1 normalizer 10^-0.50 (0.3163)" in told
+    assert "multiply to 56.24 without the 1 normalizer, theirs to 0.3163; the balanced bound is 100." in told
     assert balance_sentence(reading(layers=())) is None
 
 

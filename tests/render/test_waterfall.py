@@ -94,7 +94,7 @@ def test_no_finite_bound_is_an_arrow_and_not_a_line():
 
 def test_levels_are_rounded_outwards():
     drawing = waterfall(reading(log_upper=1.50198 * LN10, log_balanced=1.50198 * LN10, log_lower=1.33854 * LN10))
-    assert "balanced 1.51" in words(drawing) and "found 1.33" in words(drawing)
+    assert "balanced 1.502" in words(drawing) and "found 1.3385" in words(drawing)
 
 
 @pytest.mark.parametrize("scope", ["point", "ball:0.1", "global"])

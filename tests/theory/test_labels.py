@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pkgutil import resolve_name
 
 import pytest
 
@@ -11,7 +12,7 @@ from normgauge.core.claim import Comparison, ComparisonKind
 from normgauge.core.errors import InputError
 from normgauge.theory import CLAIMS
 from normgauge.theory.checks import results
-from normgauge.theory.claim import Absent
+from normgauge.theory.claim import Absent, equals
 
 SEEDS = (0, 5)
 
@@ -68,11 +69,83 @@ def test_the_network_and_its_loss_are_told_apart():
 
 def test_results_that_are_not_installed_say_how_to_get_them(monkeypatch):
     def installed() -> None:
-        raise InputError("not part of the installed package; pip install -e . there, or PYTHONPATH=src")
+        raise InputError("not part of the installed package; in a checkout: pip install -e . (or PYTHONPATH=src)")
 
     monkeypatch.setattr(results, "checkout", installed)
-    with pytest.raises(Absent, match=r"pip install -e \. there, or PYTHONPATH=src"):
+    with pytest.raises(Absent, match=r"in a checkout: pip install -e \. "):
         results.results.__wrapped__("than2025", "nets__*")
     monkeypatch.undo()
     with pytest.raises(Absent, match="no results of experiments/than2025, nothing: normgauge reproduce"):
         results.results.__wrapped__("than2025", "nothing")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_network_without_normalizers_has_rescalings_too(seed):
+    """One factor a layer cancels in P_w; one a unit does not, and the function stays."""
+    found = rows("T.R7.fig1", seed)
+    units, layers = found["P_w of a ReLU network, its units rescaled"], found["P_w, its layers rescaled"]
+    assert units.kind is ComparisonKind.MOVES and units.measured > 100 * units.published
+    assert layers.measured == pytest.approx(units.published) and found["its output, along a random direction"].passed
+    assert "no such freedom" not in CLAIMS["T.R7.fig1"].entry.instead
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_does_not_move_stays_under_factors_of_single_units(seed):
+    for name in ("T.C19.exponent", "T.R17.normalized", "Q.mechanism.2", "S.flat"):
+        assert any("scaled by units" in what and "‖w‖" in what for what in rows(name, seed)), name
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_mark_is_on_the_printed_statement(seed):
+    """Its own counterexample, its own inequality, or the proof it rests on: never a random row beside it."""
+    marked = {name: CLAIMS[name].run(seed).decisive.what for name in ("T.L1", "T.T9", "T.T20.13", "T.C10.reduce")}
+    assert marked == {
+        "T.L1": "slope, three signals with σ² + ε = 1/4, 1, 4",
+        "T.T9": "largest slope of five points",
+        "T.T20.13": "slack of X.cells.chernoff, over g, largest of 400 draws",
+        "T.C10.reduce": "slope with BatchNorm, W = ±10·I, against that without",
+    }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_bound_against_another_has_that_one_as_predicted_and_published(seed):
+    for name in ("T.L3", "T.T9", "T.C10.1", "T.C10.2"):
+        rated = [
+            row for what, row in rows(name, seed).items() if ", against" in what and row.kind is ComparisonKind.BELOW
+        ]
+        assert rated and all(row.published == row.predicted > row.measured for row in rated), name
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_remark_s_own_numbers_stand_in_its_table(seed):
+    """W = ±10·I, every σ above 5 and not far above, the slope 1.7, and the bound that falls to a 25th."""
+    found = rows("T.C10.reduce", seed)
+    assert 0.16 < found["largest 1/σ, against 1/5"].measured < 0.2
+    assert found["slope with BatchNorm"].measured == pytest.approx(1.7, abs=0.1)
+    bound = next(row for what, row in found.items() if what.startswith("bound P_w·Π max 1/σ_k"))
+    assert bound.predicted == 100 / 25 and bound.measured == pytest.approx(1.7, abs=0.15)
+
+
+def test_theorem_20_names_the_share_and_the_sizes_it_is_compared_at():
+    found = rows("T.T20.13")
+    assert all("δ = " in what for what in found if "draws that break" in what or "m = 50,000" in what)
+    best = [row.measured for what, row in found.items() if what.startswith("total variation's")]
+    ours = [row.measured for what, row in found.items() if what.startswith("g, ")]
+    assert [round(g / v, 1) for g, v in zip(ours, best, strict=True)] == [3.7, 13.1, 43.0]
+    assert "3.7 (N = 1) to 43 times (N = 10,000)" in CLAIMS["T.T20.13"].entry.instead
+
+
+def test_an_instance_can_be_made_again_without_us():
+    """The function that draws is named and the numbers drawn are told, so that a row can be worked out elsewhere."""
+    outcome = CLAIMS["T.T13.8"].run(5)
+    assert resolve_name(outcome.recipe) is CLAIMS["T.T13.8"].check
+    h = next(drawn for drawn in outcome.drawn if drawn.kind == "uniform" and drawn.shape[0] >= 5)
+    assert math.prod(h.shape) == len(h.values)
+    gains = [10 ** drawn.values[0] for drawn in outcome.drawn if drawn.shape == (1,)]
+    whole = math.prod(gains) * math.hypot(*h.values)
+    assert rows("T.T13.8", 5)["slope of the network in W_i"].measured == pytest.approx(whole)
+    assert outcome.to_json()["drawn"][0]["kind"] == "integer"
+
+
+def test_zero_has_no_sign():
+    assert math.copysign(1, equals("", -0.0, predicted=0.0).measured) == 1

@@ -9,7 +9,7 @@ import pytest
 from normgauge import theory as ledger
 from normgauge.core.claim import Entry, Verdict
 from normgauge.core.errors import InputError
-from normgauge.theory import CLAIMS, SOURCES, find_claims, load_claims
+from normgauge.theory import CLAIMS, SOURCES, find_claims, joined_names, load_claims
 from normgauge.theory.claim import (
     Claim,
 )
@@ -68,3 +68,45 @@ def test_claims_are_found_by_section_source_and_word():
     assert all(claim.entry.source == "Than 2025" for claim in find_claims(["2511.00958"]))
     assert {"T.L1", "T.C11"} <= {claim.id for claim in find_claims(["than 2025"])} and find_claims(["Abstract"])
     assert "T.C11" in {claim.id for claim in find_claims(["layernorm"])}
+
+
+@pytest.mark.parametrize(
+    ("typed", "place"),
+    [
+        ("thm 9", "Theorem 9"), ("Fig. 1", "Figure 1"), ("Cor 10", "Corollary 10"), ("lemma1", "Lemma 1"),
+        ("Corollary 10(2)", "Corollary 10 (2)"), ("T9", "T.T9"), ("eqs. 25-28", "Eqs. 25-28"),
+    ],
+)  # fmt: skip
+def test_a_place_is_found_however_it_is_written(typed, place):
+    found = [claim.id for claim in find_claims([typed])]
+    assert found and found == [claim.id for claim in find_claims([place])]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("Lemma 1", ["Lemma 1"]), ("T.L1 T.L2", ["T.L1", "T.L2"]),
+        ("Theorem 9 T.L1 Figure 1", ["Theorem 9", "T.L1", "Figure 1"]),
+        ("than 2025", ["than 2025"]), ("zzz", ["zzz"]), ("", []),
+    ],
+)  # fmt: skip
+def test_words_that_lost_their_quotes_are_put_together(words, names):
+    assert joined_names(words.split()) == names
+
+
+def test_a_number_alone_is_no_name():
+    with pytest.raises(InputError, match=r"1 alone is a number; 'Lemma 1', '§1' or '\(1\)' is a place"):
+        find_claims(["Lemma", "1"])
+
+
+def test_a_place_hides_nothing_that_is_wrong_there():
+    """The id of a claim is its place too, and what follows from a wrong statement is found with it."""
+    theorem = [claim.id for claim in find_claims(["Theorem 20"])]
+    assert {k for k in CLAIMS if k.startswith("T.T20.")} <= set(theorem)
+    assert "T.C14.11" in {claim.id for claim in find_claims(["Theorem 13"])}
+    assert [claim.id for claim in find_claims(["truncated-h"])] == ["T.T13.8", "T.C14.11"]
+    for claim in CLAIMS.values():
+        if claim.entry.verdict is Verdict.WRONG:
+            others = {k for k, c in CLAIMS.items() if c.entry.error == claim.entry.error}
+            place = claim.entry.at.partition(";")[0].partition(",")[0]
+            assert others <= {found.id for found in find_claims([place])}, place

@@ -7,17 +7,18 @@ readings that come with normgauge. Nothing is measured and torch is not loaded.
 from __future__ import annotations
 
 import argparse
-import math
+from collections.abc import Sequence
 from typing import Any
 
 from normgauge.cli.arguments import parse_finite, readings_at
+from normgauge.cli.gate import ALLOWED, Gate, Verdict
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
 from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
 from normgauge.cli.watch import WIDTH
 from normgauge.core import reference
-from normgauge.core.compare import Difference, match_scopes
-from normgauge.core.errors import ReadingError
-from normgauge.core.spelled import LN10
+from normgauge.core.compare import match_scopes
+from normgauge.core.errors import InputError, ReadingError
+from normgauge.core.reading import Reading
 from normgauge.render.console import draw_blocks
 from normgauge.render.difference import difference_blocks, difference_verdict
 from normgauge.render.verdict import refutation_sentence
@@ -28,8 +29,10 @@ examples:
   normgauge diff before.json after.json
   normgauge diff reference:resnet20 mine.json
   normgauge diff main.json branch.json --fail-above 0.3
-      a gate for a pipeline: exit code 3 when an upper bound grew by more than 0.3 decades (a factor of two), 4 when
-      one of the bounds was refuted by a slope found
+      a gate for a pipeline: exit code 3 when an upper bound grew by more than
+      0.3 decades (a factor of two), 4 when one of the bounds was refuted by a
+      slope found, 1 where the two cannot be compared: other samples, scopes,
+      settings or versions, unless --allow says that this is meant
 
 references:
   {", ".join(reference.names())}
@@ -48,25 +51,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=parse_finite,
         help="exit code 3 when an upper bound grew by more decades",
     )
+    parser.add_argument(
+        "--allow",
+        metavar="WHAT",
+        action="append",
+        choices=ALLOWED,
+        help=f"hold the gate though this differs: {', '.join(ALLOWED)}; may be given again",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Read both, compare, tell, judge.
 
     Raises:
-        ReadingError: when the two have no scope in common, or one was edited and a gate asks for it.
+        InputError: for --allow without a gate.
+        ReadingError: when the two have no scope in common, or a gate cannot compare them.
     """
     check_targets(args.json)
+    if args.allow and args.fail_above is None:
+        raise InputError("--allow is for a gate: give --fail-above too")
     a, b = readings_at(args.a), readings_at(args.b)
-    edited = [name for name, side in ((args.a, a), (args.b, b)) if any(reading.edited for reading in side)]
-    if edited and args.fail_above is not None:
-        raise ReadingError(
-            f"{edited[0]} was edited after it was written, and no gate is held against it; measure again"
-        )
     differences, alone = match_scopes(a, b)
     if not differences:
         sides = [", ".join(str(reading.scope) for reading in side) for side in (a, b)]
         raise ReadingError(f"no scope in common: {args.a} has {sides[0]}, {args.b} has {sides[1]}; measure the same")
+    wrong = _refutations(a, b)
+    verdict = None
+    if args.fail_above is not None and not wrong:
+        verdict = Gate((args.a, args.b), a, b).judge(args.fail_above, args.allow or ())
     told = [f"Only one of the two was read in scope {', '.join(alone)}."] if alone else []
 
     def data() -> dict[str, Any]:
@@ -82,30 +94,20 @@ def run(args: argparse.Namespace) -> int:
             None if stream.isatty() else WIDTH,
         ),
     )
-    return diff_exit_code(differences, args.fail_above)
+    return diff_exit_code(wrong, verdict)
 
 
-def diff_exit_code(differences: list[Difference], limit: float | None) -> int:
+def _refutations(a: Sequence[Reading], b: Sequence[Reading]) -> list[str]:
+    refuted = [(name, r) for name, side in (("A", a), ("B", b)) for r in side if r.log_refuted is not None]
+    return [f"{name}: {refutation_sentence(reading)}" for name, reading in refuted]
+
+
+def diff_exit_code(wrong: Sequence[str], verdict: Verdict | None) -> int:
     """The exit code, with one line on standard error: that a bound was refuted, or the verdict of a gate."""
-    wrong = [
-        f"{name}: {refutation_sentence(r)}"
-        for d in differences
-        for name, r in (("A", d.a), ("B", d.b))
-        if r.log_refuted is not None
-    ]
     if wrong:
         complain(" ".join(wrong))
         return REFUTED
-    if limit is None:
+    if verdict is None:
         return OK
-    grown = [d for d in differences if d.growth / LN10 > limit]
-    worst = max(grown or differences, key=lambda d: d.growth)
-    tell_gate(not grown, f"{_grown(worst)}; allowed are {limit:g}")
-    return ABOVE if grown else OK
-
-
-def _grown(difference: Difference) -> str:
-    decades = difference.growth / LN10
-    by = f"{'grew' if decades > 0 else 'fell'} by {abs(decades):.4g} decades" if decades else "stayed"
-    what = "has no finite value any more" if decades == math.inf else "is finite now" if decades == -math.inf else by
-    return f"the upper bound, scope {difference.a.scope}, {what}"
+    tell_gate("growth", verdict.passed, verdict.sentence)
+    return OK if verdict.passed else ABOVE

@@ -195,5 +195,6 @@ def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> 
     shown = "infinite" if math.isinf(last.log_upper) else f"10^{last.log_upper / LN10:.4g}"
     shown += f", since nothing is known of {', '.join(unknown)}," if unknown and math.isinf(last.log_upper) else ""
     against = "above" if above else "not above"
-    tell_gate(not above, f"the upper bound, scope {last.scope}, is {shown} ({last.evidence}), {against} 10^{limit:g}")
+    told = f"the upper bound, scope {last.scope}, is {shown} ({last.evidence}), {against} 10^{limit:g}"
+    tell_gate("limit", not above, told)
     return ABOVE if above else OK

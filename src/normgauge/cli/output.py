@@ -19,6 +19,7 @@ from normgauge.render.document import write_file
 from normgauge.render.markup import clean
 
 PATIENCE = 2.0  # seconds before a progress bar is drawn
+STAGES = {"local": "a smaller bound", "lower": "slopes", "search": "slopes", "jacobians": "slopes"}  # in words
 SILENCE = 5.0  # seconds of one stage before a line is written where no bar can be
 Report = Callable[[str, float], None]
 
@@ -71,9 +72,9 @@ def complain(sentence: str) -> None:
     print(f"normgauge: {clean(sentence)}", file=sys.stderr)
 
 
-def tell_gate(passed: bool, sentence: str) -> None:
-    """The verdict of a gate, on one line of standard error, since standard output may be JSON."""
-    print(f"normgauge: gate {'passed' if passed else 'FAILED'}: {clean(sentence)}", file=sys.stderr)
+def tell_gate(what: str, passed: bool, sentence: str) -> None:
+    """The verdict on one thing a gate judges, on one line of standard error, since standard output may be JSON."""
+    print(f"normgauge: {what} {'passed' if passed else 'FAILED'}: {clean(sentence)}", file=sys.stderr)
 
 
 def write_text(text: str, target: str) -> None:
@@ -117,7 +118,7 @@ def progress_lines(silence: float = SILENCE) -> Iterator[Report]:
     begun = time.monotonic()
 
     def tell(stage: str) -> None:
-        complain(f"{stage}: still at work after {time.monotonic() - begun:.0f} s")
+        complain(f"{STAGES.get(stage, stage)}: still at work after {time.monotonic() - begun:.0f} s")
 
     def report(stage: str, fraction: float) -> None:
         if waiting and waiting[-1].args == (stage,):

@@ -19,7 +19,7 @@ from normgauge.render.document import section
 from normgauge.render.figures import FORMATS, NO_PNG, figure_formats, save, write_drawings
 from normgauge.render.markup import Markup, clean
 from normgauge.render.numbers import plural
-from normgauge.render.page import body, grouped_readings, report
+from normgauge.render.page import apart_networks, body, grouped_readings, report
 from normgauge.render.runs import runs_html
 from normgauge.render.runs_console import run_snapshot
 from normgauge.render.runs_data import LabelledRun
@@ -52,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a reference or a file of readings to compare with",
     )
+    parser.add_argument("--label", metavar="NAME", action="append", help="what the next file of readings is called")
     parser.add_argument("--figures", metavar="DIR", help="write every figure into this folder as well")
     parser.add_argument(
         "--figure-format",
@@ -73,7 +74,13 @@ def run(args: argparse.Namespace) -> int:
     check_targets(args.html, args.json)
     run_files = [name for name in args.files if _is_run(Path(name))]
     runs, note = read_runs(run_files) if run_files else ([], "")
-    found = [item for name in args.files if not _is_run(Path(name)) for item in file_readings(Path(name))]
+    files = [name for name in args.files if name not in run_files]
+    if args.label and len(args.label) != len(files):
+        raise InputError(
+            f"--label: expected one for each of {plural(len(files), 'file')} of readings, got {len(args.label)}"
+        )
+    named = zip(files, args.label or [None] * len(files), strict=True)
+    found = [item for name, label in named for item in file_readings(Path(name), label)]
     labels, readings = [label for label, _ in found], [reading for _, reading in found]
     if not readings and args.beside:
         raise InputError("--beside is for readings, and only runs were given; add a file of readings")
@@ -84,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         report(readings, args.html, labels=labels, beside=beside)
     counts = [plural(len(group), noun) for group, noun in ((runs, "run"), (readings, "reading")) if group]
-    said = [f"{args.html}: {', '.join(counts)}", *filter(None, [note])]
+    apart = apart_networks(grouped_readings(readings, labels))
+    said = [*apart, f"{args.html}: {', '.join(counts)}", *filter(None, [note])]
     if args.figures is not None:
         said += _figures(args, runs, readings, labels)
 
@@ -143,8 +151,8 @@ def comparison_readings(name: str) -> list[Shown]:
     return file_readings(Path(name))
 
 
-def file_readings(path: Path) -> list[Shown]:
-    """The readings of one file, each with a label: one, or all under its key ``readings``.
+def file_readings(path: Path, name: str | None = None) -> list[Shown]:
+    """The readings of one file, each with a label that begins with ``name``, or with that of the file.
 
     Raises:
         ReadingError: when the file is no reading.
@@ -158,6 +166,6 @@ def file_readings(path: Path) -> list[Shown]:
     try:
         readings = [Reading.from_json(item) for item in items]
         labels = data.get("labels") or [str(reading.scope) for reading in readings]
-        return [(f"{path.stem}: {label}", reading) for label, reading in zip(labels, readings, strict=True)]
+        return [(f"{name or path.stem}: {label}", reading) for label, reading in zip(labels, readings, strict=True)]
     except (ReadingError, TypeError, ValueError) as error:
         raise ReadingError(f"{path}: {error}") from None

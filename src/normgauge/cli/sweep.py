@@ -28,6 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", type=Path, help="a TOML file; docs/sweep.md lists its keys")
     parser.add_argument("--dry-run", action="store_true", help="check the config and list its trials; run nothing")
     parser.add_argument("--show", action="store_true", help="show what is done so far; run nothing")
+    parser.add_argument(
+        "--fresh", action="store_true", help="run the finished trials again whose code has changed since"
+    )
+    parser.add_argument("--fail-on-failed", action="store_true", help="exit code 1 where any trial failed, not all")
     parser.add_argument("--out", metavar="DIR", help="folder for trials and results, instead of run.out")
     parser.add_argument(
         "--workers",
@@ -37,7 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="what runs the trials")
     parser.add_argument("--address", metavar="HOST", help="a running Ray cluster; one is begun here where not given")
-    parser.add_argument("--sort", metavar="MEASURE", default="test_accuracy", help="order of the table, best first")
+    parser.add_argument(
+        "--sort",
+        metavar="MEASURE",
+        default="test_accuracy",
+        help="order of the table, best first; of a gap, the one nearest to 0",
+    )
     parser.add_argument("--x", metavar="KEY", action="append", help="setting to plot; twice for a heat map")
     parser.add_argument("--y", metavar="MEASURE", action="append", help="measure to plot; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="write all results as JSON; - for standard output")

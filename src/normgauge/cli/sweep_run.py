@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from normgauge.cli.output import check_targets, progress_bar, standard_output, write_json, write_text
+from normgauge.cli.output import (
+    Report,
+    check_targets,
+    is_watched,
+    progress_bar,
+    progress_lines,
+    standard_output,
+    write_json,
+    write_text,
+)
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.lab.sweep.attempt import Limits
 from normgauge.lab.sweep.config import Config, read_config
 from normgauge.lab.sweep.drive import Folder, Tally, drive
 from normgauge.lab.sweep.engine import Engine, Local, threads_each
-from normgauge.lab.sweep.files import LOCK, exclusive_lock, measure_names, to_json, write_whole
+from normgauge.lab.sweep.files import LOCK, exclusive_lock, is_locked, measure_names, to_json, write_whole
 from normgauge.lab.sweep.keys import nearest_name
 from normgauge.lab.sweep.space import SweepTrial, expand_trials
 from normgauge.render.console import draw_blocks
-from normgauge.render.numbers import plural
+from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.sweep import (
     TrialOutcome,
     csv_text,
@@ -31,6 +41,7 @@ from normgauge.render.sweep_page import SweepView, sweep_page
 from normgauge.render.table import Grid
 
 LISTED = 40
+NAMED = 3
 
 
 def run_sweep(args: argparse.Namespace) -> int:
@@ -56,7 +67,8 @@ def run_sweep(args: argparse.Namespace) -> int:
         _run_trials(args, config, trials, folder)
     outcomes = [folder.outcome(trial) for trial in trials]
     _tell(args, config, outcomes, _remarks(folder, trials, outcomes))
-    return int(bool(outcomes) and all(outcome.status == "failed" for outcome in outcomes))
+    failed = [outcome.status == "failed" for outcome in outcomes]
+    return int(any(failed) if args.fail_on_failed else bool(failed) and all(failed))
 
 
 def _check_axes(args: argparse.Namespace, config: Config) -> None:
@@ -93,12 +105,15 @@ def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Sweep
     try:
         folder.out.mkdir(parents=True, exist_ok=True)
         busy = f"another sweep runs in {folder.out}; wait for its end, or give another folder with --out"
-        with exclusive_lock(folder.out / LOCK, busy), progress_bar() as bar:
+        with exclusive_lock(folder.out / LOCK, busy), _progress() as bar:
 
             def report(tally: Tally) -> None:
                 if bar is not None:
                     bar(tally.words, tally.fraction)
 
+            for trial in trials if args.fresh else ():
+                if folder.outcome(trial).outdated:
+                    folder.forget(trial)
             if any(folder.outcome(trial).status != "done" for trial in trials):
                 with _engine(args, config, trials) as engine:
                     drive(trials, folder, engine, retries=retries, keep=keep, report=report)
@@ -109,6 +124,10 @@ def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Sweep
         raise InputError(
             f"cannot write {error.filename or folder.out}: {error.strerror}; mend it and run again"
         ) from None
+
+
+def _progress() -> contextlib.AbstractContextManager[Report | None]:
+    return progress_bar() if is_watched() else progress_lines()
 
 
 def _engine(args: argparse.Namespace, config: Config, trials: Sequence[SweepTrial]) -> Engine:
@@ -125,29 +144,40 @@ def _engine(args: argparse.Namespace, config: Config, trials: Sequence[SweepTria
 def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[TrialOutcome]) -> list[str]:
     statuses = [outcome.status for outcome in outcomes]
     told = [f"{statuses.count('done')} of {plural(len(trials), 'trial')} done, {statuses.count('failed')} failed."]
-    others, outdated = folder.others(trials), folder.outdated(trials)
+    begun, others = statuses.count("running"), folder.others(trials)
+    outdated = [str(folder.place(t)) for t, o in zip(trials, outcomes, strict=True) if o.outdated]
+    if begun:
+        running = is_locked(folder.out / LOCK)
+        told.append(f"{begun} running." if running else f"{begun} stopped: the same command goes on with them.")
     if others:
         told.append(f"{plural(others, 'trial')} of another config in {folder.out}: not shown here.")
     if outdated:
-        told.append(f"{plural(outdated, 'finished trial')} used an earlier version of your file; delete to run again.")
+        told.append(
+            f"{plural(len(outdated), 'finished trial')} used an earlier version of your code: "
+            f"{shortened_names(outdated, NAMED)}. Run them again with --fresh."
+        )
     return told
 
 
 def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> None:
     if args.html is not None:
         write_text(sweep_page(outcomes, _view(args, config, outcomes, told)), args.html)
+        told = [*told, f"{args.html}: the page."]
     if args.json is not None:
         write_json(to_json(config, outcomes), args.json)
     if args.json == "-" or args.html == "-":
         return
     table = [result_grid(sweep_points(outcomes), config.varied, args.sort, config.name)]
     with standard_output() as stream:
-        draw_blocks([*(table if any(o.values for o in outcomes) else []), "", *told, *trial_failures(outcomes)], stream)
+        shown = table if any(o.values for o in outcomes) else []
+        written = [f"Page: {args.html}"] if args.html is not None else []
+        draw_blocks([*shown, "", *told, *trial_failures(outcomes), *written], stream)
 
 
 def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> SweepView:
     known = measures(outcomes)
-    shown = args.y or [name for name in known if name == "test_accuracy" or name.endswith(".log10_upper")][:2]
+    scoped = [name for end in ("median", "upper") for name in known if name.endswith(f".log10_{end}")]
+    shown = args.y or [name for name in known if name == "test_accuracy"] + scoped[:1]
     return SweepView(
         name=config.name,
         keys=config.varied,

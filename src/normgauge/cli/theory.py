@@ -20,9 +20,9 @@ Of each comparison:
   measured    what was found
   difference  of measured from predicted (from published where that is refuted), as a share of the larger of the two
 
-Of a claim in full: `reading` is the claim in our words, `counted as` the mistake it shares with other claims (those
-that are wrong by the same one are one independent error), `our rules for it` those of the instrument that rest on it.
-Our own results are counted apart.
+Of a claim in full: `reading` is the claim in our words, `one error` the mistake it shares with other claims, which
+count as one independent error with it, `our code for it` the rules of the instrument (`normgauge rules`) that rest on
+it, `recipe` the function that draws and compares. Our own results are counted apart.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ examples:
   normgauge theory                          the errors that matter, what holds by source, what failed
   normgauge theory --all                    and a table a source
   normgauge theory --claim T.L1             one in full: words, counterexample, every comparison
-  normgauge theory --claim A.P4             all whose id begins so; up to eight in full, more as a table
+  normgauge theory --claim A.P4             all whose id begins so; up to nine in full, more as a table
   normgauge theory --claim T --claim S.1    several
-  normgauge theory --claim "Lemma 1"        all whose place names it; "§4.2" likewise
+  normgauge theory Lemma 1                  all at a place; §4.2 and "Thm 9" likewise
   normgauge theory --list LayerNorm         all that have the word, where no id or place does; or a source, 2511.00958
   normgauge theory --list --verdict wrong   those that are wrong, in a line each
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
-  normgauge theory --list                   what there is; checks nothing
+  normgauge theory --list | less            what there is, in some 1,500 lines; checks nothing
   normgauge theory --html theory.html       a page with every comparison, plots and filters
 
 exit codes:
@@ -103,7 +103,8 @@ def _verdict(words: str) -> Verdict:
     """
     found = [verdict for verdict in Verdict if words and str(verdict).startswith(words.lower())]
     if len(found) != 1:
-        raise argparse.ArgumentTypeError(f"expected one of {', '.join(Verdict)}, got {words!r}")
+        meant = {"false": "; what is false: wrong", "true": "; what is true: holds or loose"}.get(words.lower(), "")
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(Verdict)}, got {words!r}{meant}")
     return found[0]
 
 
@@ -116,10 +117,10 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.theory import ABOUT, check_claims, find_claims
+    from normgauge.theory import ABOUT, check_claims, find_claims, joined_names
 
     args.about = ABOUT
-    args.claim = [*args.claims, *args.claim]
+    args.claim = [*joined_names(args.claims), *args.claim]
     claims = [one for one in find_claims(args.claim) if not args.verdict or one.entry.verdict in args.verdict]
     if not claims:
         raise InputError(f"none of these claims is {' or '.join(args.verdict)}; leave out --verdict to see them")

@@ -59,7 +59,7 @@ def check(reading: Any, parts: Sequence[Part] | None = None) -> list[str]:
         try:
             wrong += part(reading)
         except KeyError as key:
-            wrong.append(f"the field {key} is missing")
+            wrong += [] if any(f"{key}" in said for said in wrong) else [f"the field {key} is missing"]
         except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError) as error:
             wrong.append(f"a field of the wrong kind, {part.__name__}: {error}")
         if len(wrong) > before and part is graph:  # a broken graph cannot be followed
@@ -283,6 +283,8 @@ def parse_text(text: str) -> Any:
     """
     if not text.strip():
         raise ValueError("the file is empty")
+    if re.search(r"^(<{7}|>{7})( |$)", text, re.MULTILINE):
+        raise ValueError("a merge conflict is in it: keep one of the two sides, as a whole")
     try:
         return json.loads(text, parse_constant=lambda word: f"the bare word {word}")  # no number: it will be named
     except (RecursionError, ValueError) as error:
@@ -294,6 +296,8 @@ def file_problem(data: Any) -> str:
 
     Its own fields, where it has any of a reading, repeat the first of its readings: both places are read by someone.
     """
+    if isinstance(data, list):
+        return "expected an object, got a list; several readings stand in an object under readings"
     if not isinstance(data, dict) or "readings" not in data:
         return ""
     if not isinstance(data["readings"], list) or not data["readings"]:

@@ -16,7 +16,7 @@ def checkout() -> Path:
     root = Path(__file__).resolve().parents[3]
     if not (root / "experiments" / "__init__.py").is_file():
         raise InputError(
-            "the experiments are not part of the installed package; run this from a checkout of the repository "
-            "(pip install -e . there, or PYTHONPATH=src)"
+            "the experiments and their results are not part of the installed package, from whatever folder it is run; "
+            "in a checkout of the repository: pip install -e . (or PYTHONPATH=src)"
         )
     return root

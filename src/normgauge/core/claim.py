@@ -91,6 +91,19 @@ class Curve(Stored):
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn(Stored):
+    """What a check drew for its instance, as its recipe asks for it."""
+
+    kind: Annotated[str, Told("`normal`, `uniform` or `integer`")]
+    shape: Annotated[tuple[int, ...], Told("how many; empty for one whole number")]
+    values: Annotated[tuple[float, ...], Told("the numbers, row by row; empty where there are more than 50")] = ()
+
+    def __str__(self) -> str:
+        """A whole number by itself, otherwise kind and size."""
+        return f"{self.kind} {'×'.join(map(str, self.shape)) or f'{self.values[0]:g}'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Entry(Stored):
     """A statement of a source as the ledger has it."""
 
@@ -122,6 +135,8 @@ class Outcome(Stored):
     absent: Annotated[str, Told("why it was not run; empty where it was")] = ""
     findings: Annotated[tuple[Comparison, ...], Told("the comparisons, see below")] = ()
     curves: Annotated[tuple[Curve, ...], Told("small plots, see below")] = ()
+    recipe: Annotated[str, Told("the function that draws and compares, by its name")] = ""
+    drawn: Annotated[tuple[Drawn, ...], Told("what it drew, its first 50 draws in order, see below")] = ()
 
     @property
     def read(self) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -21,16 +22,17 @@ GAUGE = 0.5 * LN10  # how far a product of norms must move before its gauge is b
 
 @dataclass(frozen=True, slots=True)
 class Change(Stored):
-    """A logarithm in A and in B; None on a side that does not have it."""
+    """A logarithm in A and in B; None on a side that does not have it. Those that are ``apart`` are not compared."""
 
     a: Annotated[Log | None, Told("in A")]
     b: Annotated[Log | None, Told("in B")]
+    apart: bool = False
 
     @property
-    @Told("B − A", key="change")
+    @Told("B − A; `null` where a side is missing or the samples are not the same", key="change")
     def by(self) -> Log | None:
-        """B − A; 0 between equal infinities, None where a side is missing."""
-        if self.a is None or self.b is None:
+        """B − A; 0 between equal infinities, None where a side is missing or both are apart."""
+        if self.a is None or self.b is None or self.apart:
             return None
         return 0.0 if self.a == self.b else self.b - self.a
 
@@ -85,8 +87,13 @@ class Difference:
     rest: float | None
 
     @property
+    def apart(self) -> bool:
+        """Whether A and B were read at different samples, in a scope where that matters: nothing is compared then."""
+        return _apart(self.a, self.b)
+
+    @property
     def growth(self) -> float:
-        """log of how much more B may amplify than A."""
+        """log of how much more B may amplify than A; 0 where they are apart."""
         return self.upper.by or 0.0
 
     @property
@@ -123,6 +130,7 @@ class Difference:
             "log10_folded": self.folded.to_json(),
             "log10_lower": self.lower.to_json(),
             "gap": {"a": spell_number(self.a.gap), "b": spell_number(self.b.gap)},
+            "comparable": not self.apart,
             "evidence": {"a": str(self.a.evidence), "b": str(self.b.evidence)},
             "path_dependent": {"a": self.a.path_dependent, "b": self.b.path_dependent},
             "log10_refuted": {"a": to_log10(self.a.log_refuted), "b": to_log10(self.b.log_refuted)},
@@ -135,21 +143,26 @@ class Difference:
 
 def compare_readings(a: Reading, b: Reading) -> Difference:
     """What changed from ``a`` to ``b``; both in the same scope."""
-    upper = Change(a.log_upper, b.log_upper)
-    shares = attribute(a, b)
+    apart = _apart(a, b)
+    change = partial(Change, apart=apart)
+    shares = None if apart else attribute(a, b)
     capacity = Change(a.log_capacity, b.log_capacity)
     rest = None if shares is None else (capacity.by or 0.0) - math.fsum(shares.values())
     first, second = ({k: None if log is None else log * LN10 for k, log in side.products.items()} for side in (a, b))
     return Difference(
         a=a,
         b=b,
-        upper=upper,
-        folded=Change(a.log_folded, b.log_folded),
-        lower=Change(a.log_lower, b.log_lower),
-        published={name: Change(first.get(name), second.get(name)) for name in {**first, **second}},
+        upper=change(a.log_upper, b.log_upper),
+        folded=change(a.log_folded, b.log_folded),
+        lower=change(a.log_lower, b.log_lower),
+        published={name: change(first.get(name), second.get(name)) for name in {**first, **second}},
         layers=tuple(sorted(_layers(a, b, shares), key=lambda layer: -layer.size)),
         rest=rest,
     )
+
+
+def _apart(a: Reading, b: Reading) -> bool:
+    return a.scope.kind != "global" and bool(a.batch and b.batch) and a.batch != b.batch
 
 
 def match_scopes(a: Sequence[Reading], b: Sequence[Reading]) -> tuple[list[Difference], list[str]]:
@@ -168,23 +181,26 @@ def _units(reading: Reading) -> dict[str, str]:
 
 def _layers(a: Reading, b: Reading, shares: dict[str, float] | None) -> list[LayerChange]:
     first, second = ({record.name: record for record in reading.layers} for reading in (a, b))
+    change = partial(Change, apart=_apart(a, b))
     return [
-        _layer(name, first.get(name), second.get(name), None if shares is None else shares.get(name, 0.0))
+        _layer(name, first.get(name), second.get(name), None if shares is None else shares.get(name, 0.0), change)
         for name in {**first, **second}
     ]
 
 
-def _layer(name: str, a: LayerRecord | None, b: LayerRecord | None, share: float | None) -> LayerChange:
+def _layer(
+    name: str, a: LayerRecord | None, b: LayerRecord | None, share: float | None, change: Callable[..., Change]
+) -> LayerChange:
     kinds = ("" if a is None else a.kind, "" if b is None else b.kind)
     status = ADDED if a is None else REMOVED if b is None else KEPT if kinds[0] == kinds[1] else REPLACED
     return LayerChange(
         name=name,
         kinds=kinds,
         status=status,
-        gain=Change(None if a is None else a.gain.hi, None if b is None else b.gain.hi),
-        folded=Change(None if a is None else a.log_folded, None if b is None else b.log_folded),
-        balanced=Change(None if a is None else a.log_balanced, None if b is None else b.log_balanced),
-        sigma=Change(_sigma(a), _sigma(b)),
+        gain=change(None if a is None else a.gain.hi, None if b is None else b.gain.hi),
+        folded=change(None if a is None else a.log_folded, None if b is None else b.log_folded),
+        balanced=change(None if a is None else a.log_balanced, None if b is None else b.log_balanced),
+        sigma=change(_sigma(a), _sigma(b)),
         share=share,
     )
 

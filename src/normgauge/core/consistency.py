@@ -170,6 +170,11 @@ def published_products(reading: Row) -> Iterator[str]:
     products = {"P_w": p_w, "P_w_frobenius": frobenius, "theorem9": bound}
     if (factor := table["log10_prod_l2"]) is not None and "log10_corollary10_1" in table:  # older readings lack it
         products["corollary10_1"] = decade_product(p_w, float(factor))
+    if table.get("log10_corollary11_published") is not None:
+        floors = [stored_number(layer["sigma"], "eps") for layer in norms]
+        products["corollary11_published"] = decade_product(
+            p_w, *(-math.log10(eps) / 2 if eps > 0 else INF for eps in floors)
+        )
     for key, product in products.items():
         if key != "theorem9" or table["log10_theorem9"] is not None:
             yield from difference_sentence(f"log10_{key}", stored_number(table, f"log10_{key}"), product)

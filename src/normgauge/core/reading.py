@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypedDict
 
 from normgauge.core.answers import unknown_name
@@ -24,6 +25,7 @@ from normgauge.core.stored import read_items
 from normgauge.core.version import __version__
 
 THAN = "Than 2025"
+FEW = 5  # samples of which a median says something
 ASKED = {
     "lipschitz": "the constant lies between lower, which was found, and upper; evidence says how that is known",
     "to_dict": "to_json() gives it as a dict",
@@ -115,7 +117,14 @@ class Published(TypedDict):
     ]
     log10_corollary11: Annotated[
         Log10 | None,
-        Told("P_w · Π largest 1/σ, LayerNorm alone, without γ (Corollary 11)", source=(THAN, "Corollary 11")),
+        Told(
+            "P_w · Π largest 1/σ of the scope, LayerNorm alone, without γ (not Corollary 11, which has √ε)",
+            source=(THAN, "Corollary 11's product, with the σ of the scope in place of √ε: not as published"),
+        ),
+    ]
+    log10_corollary11_published: Annotated[
+        Log10 | None,
+        Told("P_w · Π 1/√ε, LayerNorm alone, without γ (Corollary 11)", source=(THAN, "Corollary 11"), absent=None),
     ]
     log10_lemma3_sum: Annotated[
         Log10 | None,
@@ -546,6 +555,22 @@ class Reading(Stored):
         if math.isinf(self.log_upper) or math.isinf(self.log_lower):
             return 0.0 if self.log_upper == self.log_lower else math.inf
         return (self.log_upper - self.log_lower) / LN10
+
+    @property
+    def sample_ends(self) -> tuple[LogInterval, ...]:
+        """At the samples, the slope of each between what was found and its bound; empty in a larger scope."""
+        sure = self.evidence in (Evidence.PROVED, Evidence.COMPUTED)
+        known = [[row.get(f"log10_{end}") for end in ("lower", "upper")] for row in self.samples]
+        ends = [(low, high if sure else math.inf) for low, high in known if low is not None and high is not None]
+        if self.scope.kind != "point" or len(ends) < len(known):
+            return ()
+        return tuple(LogInterval(low * LN10, max(low, high) * LN10) for low, high in ends)
+
+    @property
+    def log_median(self) -> LogInterval | None:
+        """The median slope of five samples or more, between the medians of both ends; None elsewhere."""
+        ends = self.sample_ends
+        return LogInterval(median(e.lo for e in ends), median(e.hi for e in ends)) if len(ends) >= FEW else None
 
     @property
     def products(self) -> dict[str, float | None]:

@@ -46,7 +46,7 @@ class Known:
 
     def search(self) -> None:
         """Look for slopes."""
-        found = largest_slope(self.session, self.parts, self.top.steepest)
+        found = largest_slope(self.session, self.parts, self.top.steepest, self.top.log_lower)
         self.found = excused_slopes(self.session, found, self.parts, self.top.log_upper)
 
     def follow(self) -> None:

@@ -206,6 +206,7 @@ def published_table(parts: Composition) -> dict[str, Any]:
     whole = not any(t.sigma is None and _normalizes(parts, step) for step, t in steps)  # the σ of all are known
     facts = {key: [s[key] for _, s in norms] for key in ("log_l2", "log_inverse_l2", "log_inverse", "log_sum")}
     told = {key: logs if whole and norms and None not in logs else None for key, logs in facts.items()}
+    floors = told["log_inverse"] and [-math.log(s["eps"]) / 2 if s["eps"] > 0 else INF for _, s in norms]
     largest = told["log_inverse_l2"] and [len(norms) * max(told["log_inverse_l2"])]
     table = {
         "log10_P_w": log_pw,
@@ -215,6 +216,7 @@ def published_table(parts: Composition) -> dict[str, Any]:
         "log10_corollary10_1": _product(log_pw, told["log_l2"]),
         "log10_corollary10_2": _product(log_pw, largest),
         "log10_corollary11": _product(log_pw, told["log_inverse"]),
+        "log10_corollary11_published": _product(log_pw, floors),
         "log10_lemma3_sum": _product(log_pw, told["log_sum"]),
     }
     return {

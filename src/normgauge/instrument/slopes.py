@@ -29,16 +29,25 @@ FEW = 12  # samples that are asked whether they stand apart
 LARGEST = 700.0  # log of what a float may hold
 
 
-def largest_slope(session: Session, parts: Composition, steepest: Tensor | None = None) -> Found:
+def largest_slope(
+    session: Session, parts: Composition, steepest: Tensor | None = None, floor: Tensor | None = None
+) -> Found:
     """Return the largest slope found in the scope; without a search, from the Jacobians at the samples.
 
-    ``steepest`` are directions to begin with, where they are known.
+    ``steepest`` are directions to begin with, where they are known, and ``floor`` slopes that are.
     """
     radius = parts.ctx.scope.radius if session.options.search else 0.0
-    return session.once(("found", radius), lambda: search_around(session, radius, parts, steepest))
+    known = "found", radius, floor is not None
+    return session.once(known, lambda: search_around(session, radius, parts, steepest, floor))
 
 
-def search_around(session: Session, radius: float, parts: Composition, steepest: Tensor | None = None) -> Found:
+def search_around(
+    session: Session,
+    radius: float,
+    parts: Composition,
+    steepest: Tensor | None = None,
+    floor: Tensor | None = None,
+) -> Found:
     """Run `search`, knowing which samples interact and where they lie in the output."""
     trace, options = session.trace, session.options
     source, function = trace.measured, session.function()
@@ -62,6 +71,7 @@ def search_around(session: Session, radius: float, parts: Composition, steepest:
             warnings.simplefilter("ignore")
             brief = options.effort == "quick"
             given: dict[str, Any] = {"progress": options.progress, "quick": quick, "alone": alone, "brief": brief}
+            given["floor"] = floor if floor is not None and len(floor) == samples else None
             if look is search:
                 given["first"] = steepest
             if radius > 0:

@@ -143,7 +143,7 @@ class Instruments:
                 norms; a light one none of these, and no updates.
         """
         self._level = level
-        self._listener.awake, self._listener.rich = True, level in (Level.ALERT, Level.RICH)
+        self._listener.rich, self._listener.awake = level in (Level.ALERT, Level.RICH), True
         layout = self._laid_out()
         if layout is not self._armed:
             self._armed = layout
@@ -454,10 +454,13 @@ class Instruments:
         for name, batch in zip(BATCHES, (given, *others), strict=True):
             if batch is not None and batch.numel() and batch.ndim > 0 and batch.is_floating_point():
                 at, bad, of = name
+                sheet.put(sheet.network, of, len(batch))
+                if batch.device.type == "cpu" and math.isfinite(_wide(batch).sum()):  # at hand, and then so are all
+                    sheet.network |= {at: 0.0, bad: 0.0}
+                    continue
                 broken = ~torch.isfinite(_wide(batch).reshape(batch.shape[0], -1).sum(1))
                 sheet.put(sheet.network, at, broken.int().argmax())
                 sheet.put(sheet.network, bad, broken.sum())
-                sheet.put(sheet.network, of, len(batch))
 
     def _read_steps(self, layout: Layout, sheet: Sheet) -> None:
         """Write down how far the last step moved each matrix, in the operator norm."""

@@ -6,7 +6,7 @@ import gc
 import math
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,11 +89,14 @@ class Listener:
         entered: root mean square of what each matrix and convolution was given, for the first sample of this step.
         rich: whether the coming passes are asked for these.
         order: the layers with their places in the order in which they were first heard.
+        calls: modules whose calls are to be told.
     """
 
     def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
         self.seconds = 0.0
         self._awake = False
+        self._asleep: dict[nn.Module, None] = {model: None}  # what is heard of in every step
+        self.calls: Mapping[nn.Module, Any] = self._asleep  # whose calls are to be told
         self.spreads: dict[nn.Module, ObservedSigma] = {}
         self.frozen: dict[nn.Module, Tensor] = {}
         self.sizes: dict[nn.Module, tuple[int, ...]] = {}
@@ -129,6 +132,10 @@ class Listener:
     @awake.setter
     def awake(self, value: bool) -> None:
         self._awake = value
+        self.calls = self._asleep
+        if value:
+            quiet = set() if self.rich else self._quiet
+            self.calls = {module: parts for module, parts in self._parts.items() if module not in quiet}
         if value and self._take_off is None:
             part = compiled_part(self._model)
             self._replay = None if part is None else Replay(part)
@@ -155,6 +162,7 @@ class Listener:
                 parts.append(self._convolved)
             if layer.role in ("matrix", "conv") and self._multiplied not in parts:
                 self._first = self._first or layer.module
+                self._asleep[self._first] = None
                 parts.append(self._multiplied)
 
     def follow(self, module: nn.Module, attribute: str, places: dict[int, int], row: int) -> None:
@@ -179,11 +187,12 @@ class Listener:
         take_off, self._replaying, awake = _hooked(self), True, self._awake
         began = time.thread_time()
         try:
-            self._awake = True
+            self._awake, self.calls = True, self._parts
             self._replay.again()
         finally:
             take_off()
             self._replaying, self._awake = False, awake
+            self.calls = self._parts if awake else self._asleep
         self.seconds -= min(self.seconds, time.thread_time() - began)  # booked with the reading
 
     def forget(self) -> None:
@@ -196,12 +205,6 @@ class Listener:
         self.entered.clear()
         self._outputs.clear()
         self.given = None
-
-    def cares(self, module: nn.Module) -> bool:
-        """Whether a call of this module is to be told."""
-        if self._awake:
-            return module in self._parts and (self.rich or module not in self._quiet)
-        return module is self._model or module is self._first
 
     def hear(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Take in one call of one module, as the hook tells it."""
@@ -219,11 +222,11 @@ class Listener:
             return
         began = time.thread_time()
         self.order.setdefault(module, len(self.order))
-        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+        given = args[0] if args and type(args[0]) is Tensor else _first_of(args, kwargs)
         try:
             if given is not None and not _is_vectorized(given):
+                crossed = isinstance(module, nn.MultiheadAttention) and not _is_of_itself(args, kwargs, given)
                 with torch.no_grad():
-                    crossed = isinstance(module, nn.MultiheadAttention) and not _is_of_itself(args, kwargs, given)
                     for part in parts:
                         if not (crossed and part == self._fed):
                             part(module, given, output)
@@ -326,6 +329,11 @@ def _size(tensor: Tensor) -> Tensor:
     return torch.linalg.vector_norm(tensor, dtype=dtype).div_(math.sqrt(tensor.numel()))
 
 
+def _first_of(args: Any, kwargs: Any) -> Tensor | None:
+    """The first tensor that a module was given."""
+    return next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+
+
 def is_same_memory(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are views of the same numbers, all of them."""
     return one.shape == other.shape and one.data_ptr() == other.data_ptr()
@@ -353,14 +361,14 @@ def _nothing() -> None:
 
 def _hooked(listener: Listener) -> Callable[[], object]:
     """Let the process tell a listener of every call of a module, as long as it lives; returns what ends that."""
-    heard = weakref.ref(listener)
+    heard, compiling = weakref.ref(listener), torch.compiler.is_compiling
 
     def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if compiling():
             return
         known = heard()
         # This is asked at every call of every module, so the quick question comes first.
-        if known is not None and known.cares(module) and not torch.jit.is_tracing():
+        if known is not None and module in known.calls and not torch.jit.is_tracing():
             known.hear(module, args, kwargs, output)
 
     handle = torch_modules.register_module_forward_hook(hook, with_kwargs=True)
@@ -374,18 +382,26 @@ def _unhooked(handle: Any) -> None:
 
 def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
     """1/√(σ² + ε) as this pass used it: saved by autograd, from stored statistics, or computed from the input."""
+    node = _behind(output.grad_fn)
+    if module.training and (saved := _saved_by(node)) is not None:  # stored statistics leave nothing saved
+        return saved
     form = of_torch(module, given.dtype) or of_module(module)
     if form is not None and form.stored is not None:
         return form.below(form.stored[1]).reciprocal()
-    node = _behind(output.grad_fn)
-    if node is not None and node.name().startswith(SAVING):
-        saved = getattr(node, "_saved_result2", None)
-        if isinstance(saved, Tensor) and saved.numel():
-            return saved.detach()
+    if (saved := _saved_by(node)) is not None:
+        return saved
     if node is not None and node.name() == "SyncBatchNormBackward":
         return node.saved_tensors[3].detach()  # of the batch of all processes
     assert form is not None
     return form.below(form.variance(given.detach().float())).reciprocal().flatten()
+
+
+def _saved_by(node: Any) -> Tensor | None:
+    """1/√(σ² + ε) as autograd saved it at this node, if it did."""
+    if node is None or not node.name().startswith(SAVING):
+        return None
+    saved = getattr(node, "_saved_result2", None)
+    return saved.detach() if isinstance(saved, Tensor) and saved.numel() else None
 
 
 def _heads(module: Any, given: Tensor, products: Products) -> int:

@@ -129,10 +129,10 @@ class MatrixMaps(Maps):
             return torch.stack([(w @ rows.T).T for w, rows in zip(self._each, given, strict=True)])
         if self._squares:
             return torch.stack([rows @ w.T for w, rows in zip(self._each, given, strict=True)])
-        # While a weight is near: reading it again takes as long as the product does.
-        both = [(rows @ w.T, sum_of_squares(w)) for w, rows in zip(self._each, given, strict=True)]
-        self._squares = [square for _, square in both]
-        return torch.stack([image for image, _ in both])
+        # The sum first: it reads memory as fast as that goes, and the product then finds the weight near.
+        both = [(sum_of_squares(w), rows @ w.T) for w, rows in zip(self._each, given, strict=True)]
+        self._squares = [square for square, _ in both]
+        return torch.stack([image for _, image in both])
 
     def sizes(self) -> Tensor:
         """Frobenius norm of each matrix, in float64."""

@@ -25,7 +25,7 @@ from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.schedule import DENSE_STEPS, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
-from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, is_busy, recorded_event
+from normgauge.monitor.sheet import Pending, Sheet, backlog, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
 from normgauge.monitor.watch import AlarmWatch
@@ -134,6 +134,7 @@ class Monitor:
         self._schedule = Schedule(budget, every, self._number, on_host=self._instruments.device.type == "cpu")
         self._team.begin(self._number)
         self._guarded(self._instruments.warm_up)
+        self._schedule.turned(self._number, self._instruments.norms.gained)
         self._arm()
         self._team.release(self._layers)
 
@@ -157,10 +158,10 @@ class Monitor:
         self._number += 1
         if self._resting() and self._guarded(self._take, loss):
             return
-        began = self._schedule.clock()
+        began, busy = self._schedule.clock(), backlog(self._instruments.device)
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
-        self._schedule.settle(began, self._instruments.hook_seconds, hidden=is_busy(self._instruments.device))
+        self._schedule.settle(began, self._instruments.hook_seconds, hidden=busy())
 
     def close(self) -> None:
         """Write what has not arrived yet, end the file and take the hooks off."""
@@ -315,6 +316,7 @@ class Monitor:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
         sheet = self._instruments.read(self._schedule.turns)
+        self._schedule.turned(self._number, self._instruments.norms.gained)  # the same on all that share weights
         self._capped.put(sheet, self._instruments.layers)
         for sentence, key in self._capped.sentences():
             self._note(sentence, key)

@@ -1,6 +1,6 @@
 """Operator norms of all matrices and convolutions: from below at every reading, from above on a slower clock.
 
-Layers of one shape are measured together. No copy of a weight is kept: from reading to reading there are three
+Layers of one shape are measured together. No copy of a weight is kept: from reading to reading there are a few
 directions a layer (`warm`), and an upper end belongs to the weights it was proved for (`proofs`) and to no others.
 """
 
@@ -39,7 +39,7 @@ from normgauge.monitor.proofs import (
 )
 from normgauge.monitor.shards import Block, ShardedMaps
 from normgauge.monitor.sheet import Sheet
-from normgauge.monitor.warm import WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
+from normgauge.monitor.warm import BLOCK, WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
 
 SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
@@ -57,7 +57,9 @@ MOST_READ = 2**24  # the same for what is read in one go by a graph, which holds
 
 EVERY = slice(None)
 
-STALE_TURNS = 3  # of directions that were left alone for some steps, before a proof looks above them
+# Turns of directions that were left alone for some steps, before a proof looks above them; fewer on a CPU, where a turn
+# tells by which factor it raised a norm, once that is below this
+STALE_TURNS, SETTLED = 3, 1.01
 
 Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
 
@@ -82,10 +84,11 @@ class Group:
         grouped: whether matrices of all shapes are multiplied where they are.
         table: where that is.
         size: of its input.
-        space: (layers, 3, inputs): directions of the layers as they are.
+        space: (layers, 3 or `BLOCK`, inputs): directions of the layers as they are.
         folded: (layers, 1, inputs): of the layers as folded.
         folds: whether one of them was folded at the last reading.
         lower: norms from below at the last reading.
+        gained: the largest factor by which the last turn found more of a norm than the first direction had shown.
     """
 
     key: Hashable
@@ -99,6 +102,7 @@ class Group:
     folded: Tensor | None = None
     folds: bool = False
     lower: Tensor | None = None
+    gained: float | None = None
 
     def maps(
         self, weights: Sequence[Tensor], dtype: torch.dtype | None = None, rows: Sequence[int] | None = None
@@ -131,7 +135,8 @@ class Group:
         folds_now = fold.outer is not None or fold.inner is not None
         if self.space is None or self.folded is None or (which == EVERY and folds_now != self.folds):
             # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
-            cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype)
+            several = 3 if isinstance(maps, ConvMaps) or maps.device.type != "cpu" else BLOCK
+            cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype, several)
             if self.grouped:
                 cold = F.normalize(cold * maps.inside, dim=-1)  # type: ignore[attr-defined]
             self.space, self.folded = cold if self.space is None else self.space, cold[:, :1].clone()
@@ -142,18 +147,22 @@ class Group:
         return Job(maps, self.space[which], self.folded[which], fold)
 
     def lowers(self, weights: Sequence[Tensor], which: slice) -> Tensor:
-        """Norms from below of some rows, whose directions are turned a few times first."""
+        """Norms from below of some rows, whose directions are turned first, as long as that raises them."""
         job = self.job(weights, [(None, None)] * len(weights), which)
         for _ in range(STALE_TURNS):
-            (turned,) = turn([job])
-            job.space.copy_(turned.space)
-        (found,) = turn([job], moves=False)
+            (found,) = turn([job])
+            job.space.copy_(found.space)
+            if found.gained is not None and bool((found.gained < SETTLED).all()):
+                break
+        else:
+            (found,) = turn([job], moves=False)
         sizes, lost = frobenius_norms(weights), math.sqrt(job.maps.inputs * job.maps.outputs) * UNDERFLOW
         return proved_lower(job.maps, found, SUM_ROOM * sizes + lost)
 
     def put(self, weights: Sequence[Tensor], job: Job, turned: Turned, sheet: Sheet, which: slice = EVERY) -> None:
         """Keep the directions, and write down Frobenius norm, norm from below and folded norm of each layer."""
         maps, rows = job.maps, self.rows[which]
+        self.gained = None if turned.gained is None else float(turned.gained.nan_to_num(1.0).amax())
         if turned.space is not job.space:
             job.space.copy_(turned.space)  # where they were: a graph goes on from there
             job.folded.copy_(turned.folded)
@@ -274,6 +283,11 @@ class Norms:
         spaces = (space for group in self.groups for space in (group.space, group.folded))
         tables = (group.table.state for group in self.groups if group.table is not None)
         return [*(space for space in spaces if space is not None), *(tensor for state in tables for tensor in state)]
+
+    @property
+    def gained(self) -> float | None:
+        """By which factor the last turn raised a norm; None where directions did not turn, or on a device."""
+        return max((group.gained for group in self.groups if group.gained is not None), default=None)
 
     @property
     def cost(self) -> float:

@@ -37,6 +37,13 @@ PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next r
 TURNS, FIRST_TURNS, FIRST_STEPS = 4, 8, 10
 EARLY_TURNS = 2  # from then on, until the first 50 steps are over
 
+# The same on a CPU, which keeps more directions: after steps that were not read, at the start, and later
+BLOCK_TURNS, FIRST_BLOCK_TURNS = 2, 3
+
+# Where every step is read it turns them every so many steps: more often while a turn finds more than the first of these
+# parts of a norm, and less while it finds less than the second
+FOUND, FOUND_LITTLE, LONGEST_PACE = 2e-3, 5e-4, 4
+
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
 
@@ -121,6 +128,8 @@ class Schedule:
         self.readings = self._look_at = self._apart = 0
         self._whole = self._rich = self._alert = first - DENSE_STEPS  # the last steps that were read so
         self.turns = 1
+        self._pace: int | None = None  # steps between turns, where what they find is told
+        self._turned_at = first
 
     @property
     def share(self) -> float:
@@ -158,6 +167,8 @@ class Schedule:
 
     def _turns(self, step: int) -> int:
         done, left_out = step - self._first, step - self._whole > 1
+        if self._pace is not None:
+            return self._block_turns(step, done, left_out)
         if done <= FIRST_STEPS or (left_out and done <= DENSE_STEPS):
             return FIRST_TURNS
         if left_out or self.moving:
@@ -165,6 +176,24 @@ class Schedule:
         if done <= DENSE_STEPS:
             return EARLY_TURNS
         return step % 2  # where every step is read a turn at each second one follows as well
+
+    def _block_turns(self, step: int, done: int, left_out: bool) -> int:
+        if done <= FIRST_STEPS or (left_out and done <= DENSE_STEPS):
+            return FIRST_BLOCK_TURNS
+        if left_out or self.moving:
+            return BLOCK_TURNS
+        return int(done <= DENSE_STEPS or step - self._turned_at >= (self._pace or 1))
+
+    def turned(self, step: int, gained: float | None) -> None:
+        """Take in by which factor the turn at this step raised a norm; None where none was made, or on a device."""
+        if gained is None:
+            return
+        self._turned_at, pace = step, self._pace or 2
+        if gained > 1 + FOUND:
+            pace = 1
+        elif gained < 1 + FOUND_LITTLE:
+            pace += 1
+        self._pace = min(max(pace, 1), LONGEST_PACE)
 
     def by_count(self, step: int) -> Level:
         """How much a reading holds that is due by counted steps."""
@@ -298,7 +327,7 @@ class Schedule:
         Args:
             began: when it did.
             hooks: seconds that hooks took since the last call.
-            hidden: whether a device was at work all the while, so that it alone was kept from the training.
+            hidden: whether a device had earlier work to do all the while, so that it alone was kept from the training.
         """
         now = self.clock()
         mine = 0.0 if hidden else now - began + hooks

@@ -242,11 +242,13 @@ def recorded_event(device: torch.device) -> Any:
     return event
 
 
-def is_busy(device: torch.device) -> bool:
-    """Whether a CUDA device still has work to do from before; asking it waits for nothing."""
+def backlog(device: torch.device) -> Callable[[], bool]:
+    """What tells whether a CUDA device still has work to do that it had when this was called; waits for nothing."""
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return False
-    return not torch.cuda.current_stream(device).query()
+        return lambda: False
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return lambda: not event.query()
 
 
 def header_table(table: Mapping[Any, tuple[str, str]]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.instrument.rules.normalizer import OF_TORCH, Normalizer
 from normgauge.monitor.launched import kernels
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.listener import Listener, ObservedSigma
@@ -325,6 +325,8 @@ class Normalizers:
             squares = self._joined["means"].square()
             sheet.put_column(heard.means, "mean_square", self._means.reduce(squares, "mean"))
         joined = self._joined["inverse"]
+        if joined.device.type == "cpu" and (size := self._one_size(heard)):
+            return self._read_alike(rows, joined.view(len(rows), size), sheet)
         self._segments.fit(list(heard.inverse.values()))
         steepest = self._segments.reduce(joined, "max")
         sheet.put_column(rows, "inverse_max", steepest)
@@ -339,6 +341,27 @@ class Normalizers:
             sheet.put_column(gammas, "gamma_max", torch.stack(_largest(list(gammas.values()))))
         sheet.put_column(rows, "gain", torch.stack(_largest(list(scales.values()))))
         return scales
+
+    def _one_size(self, heard: Heard) -> int:
+        """Channels of each batch normalization, where there are no others and all have gains of one size; else 0."""
+        sizes = {len(vector) for vector in heard.inverse.values()}
+        gains = [self.gammas.get(row) for row in heard.inverse]
+        sizes |= {shape.numel() for shape in heard.channels.values()}  # of one pass
+        sizes |= {0 if gain is None or gain.ndim != 1 else len(gain) for gain in gains}
+        kinds = {None if gain is None else gain.dtype for gain in gains}
+        return sizes.pop() if len(sizes) == len(kinds) == 1 and heard.channels.keys() == heard.inverse.keys() else 0
+
+    def _read_alike(self, rows: Sequence[int], inverse: Tensor, sheet: Sheet) -> dict[int, Tensor]:
+        """What `read` writes down and returns, for normalizers that are alike: a few calls for all of them."""
+        gammas = torch.stack([self.gammas[row] for row in rows])
+        scales = (gammas * inverse).abs()
+        least, most = inverse.aminmax(dim=1)
+        sheet.put_column(rows, "inverse_max", most)
+        sheet.put_column(rows, "inverse_min", least)
+        sheet.put_column(rows, "square", inverse.square().reciprocal_().mean(1))
+        sheet.put_column(rows, "gamma_max", torch.linalg.vector_norm(gammas, math.inf, dim=1))
+        sheet.put_column(rows, "gain", scales.amax(1))
+        return dict(zip(rows, scales.unbind(), strict=True))
 
     def _taken(self, name: str, parts: Mapping[int, Sequence[Tensor]]) -> dict[int, Tensor]:
         """Vectors by row, as parts of one where that of the reading before was."""
@@ -363,9 +386,10 @@ class Normalizers:
         known = self.forms.get(row)
         module = layer.module
         numbers = [value for value in module.__dict__.values() if type(value) is float]  # ε among them
-        still = [*map(id, (module, *module._parameters.values())), *numbers]
+        held = (module, *module._parameters.values(), *module._buffers.values())
+        still = [*map(id, held), module.training, *numbers]
         made = known is not None and known.gamma is not None and known.gamma is not layer.parameter  # 1 + weight
-        if known is None or made or known.kind not in STEADY or self._asked.get(row) != still:
+        if known is None or made or self._asked.get(row) != still or not _is_steady(known, module):
             self._asked[row], known = still, layer.form
         return known
 
@@ -377,6 +401,11 @@ class Normalizers:
         if (before.dtype, before.device) != (gamma.dtype, gamma.device) or before is gamma:
             return gamma
         return before.copy_(gamma)
+
+
+def _is_steady(form: Normalizer, module: nn.Module) -> bool:
+    """Whether what a module is follows from its parameters, buffers, numbers and mode."""
+    return form.kind in STEADY or (form.kind == "batch" and type(module) in OF_TORCH["batch"].modules)
 
 
 def running_sigmas(form: Normalizer) -> ObservedSigma | None:

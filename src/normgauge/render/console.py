@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
 from normgauge.render.layertable import reading_layers
 from normgauge.render.markup import clean
-from normgauge.render.numbers import ABSENT, DOWN, UP, format_factor, format_power, plural, scope_words
+from normgauge.render.numbers import ABSENT, DOWN, UP, format_factor, plural, scope_words
 from normgauge.render.table import Grid
 from normgauge.render.terminal import grid_lines, sentence_lines
 
@@ -28,15 +27,15 @@ PRODUCTS = {  # under names people know; the keys of the JSON form stay as they 
 }
 PRODUCTS_NOTE = (
     f"{ABSENT}: its statement is not about these normalizers. Theorem, corollaries and lemma are those of Than 2025 "
-    "(arXiv 2511.00958), checked by `normgauge theory T.T9 T.C10 T.C11 T.L3`. All are stated for chains of layers with "
-    "activations of slope at most 1; those without γ for normalizers whose γ is 1. Elsewhere they are no bounds."
+    "(arXiv 2511.00958), checked by `normgauge theory T.T9 T.C10 T.C11 T.C11.reduce T.L3`. All are stated for "
+    "chains of layers with activations of slope at most 1; those without γ for normalizers whose γ is 1. "
+    "Elsewhere they are no bounds."
 )
 OF_SAMPLES = {
     "point": "with σ of the samples",
     "ball": "with σ in the balls around the samples",
     "global": "with the smallest σ there can be, and Π 1/σ of the samples",
 }
-CLAIMED = "corollary11"  # stated with the smallest σ there can be, and often quoted with that of the data
 
 
 def reading_text(reading: Reading, every: bool = False) -> str:
@@ -45,47 +44,51 @@ def reading_text(reading: Reading, every: bool = False) -> str:
 
 
 def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
-    """Head, totals, layers of the first reading, then a paragraph for each scope and the published products."""
+    """Head, totals, a paragraph for each scope, then the layers of the first reading and the published products."""
     first = readings[0]
     batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
     measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
     alarms = [verdict.refutation_sentence(reading) for reading in readings if reading.log_refuted is not None]
-    parts: list[Block] = [*alarms, f"{first.model}, mode {first.mode}{measured}{batch}", reading_totals(readings)]
-    if first.layers:
-        parts += [reading_layers(first, every), ""]
+    head = f"{first.model}, mode {first.mode}{measured}{batch}"
+    parts: list[Block] = [*alarms, head, reading_totals(readings), ""]
     told = set(alarms)  # scopes share most of their notes
     for reading in readings:
         troubles = [sentence for sentence in verdict.trouble_sentences(reading) if sentence not in told]
         told.update(troubles)
-        parts.append(f"{reading.scope}: {verdict.gap_line(reading)}")
-        said = (verdict.verdict_line(reading), verdict.judgement(reading), *troubles)
+        parts.append(f"{reading.scope}: {verdict.verdict_line(reading)}")
+        said = (verdict.judgement(reading), *troubles, verdict.gap_line(reading))
         parts.extend(f"  {sentence}" for sentence in said if sentence)
+    if first.layers:
+        parts += [reading_layers(first, every), ""]
     parts += filter(None, [verdict.balance_sentence(first)])
     if first.gauges:
         parts.append("Minimised over: " + "; ".join(first.gauges) + ".")
     if first.published:
-        parts.append(printed_products(first))
+        parts.append(printed_products(first) if every else products_line(first))
     return parts
 
 
 def reading_totals(readings: Sequence[Reading]) -> Grid:
-    """One labelled upper bound for each scope beside the slope found there, and the largest slope found."""
+    """One labelled upper bound for each scope beside the slope found there."""
     rows = [
         (
-            f"at most, {scope_words(r.scope)}",
+            scope_words(r.scope),
             str(r.scope),
-            format_power(r.log_upper, UP),
+            format_factor(r.log_upper, UP),
             verdict.evidence_words(r),
             format_factor(r.log_lower, DOWN),
         )
         for r in readings
     ]
-    found = max(readings, key=lambda r: r.log_lower)
-    rows.append(
-        ("at least, the largest slope found", str(found.scope), format_power(found.log_lower, DOWN), "observed", ABSENT)
-    )
-    headers = ("", "scope", "factor", "evidence", "found there")
-    return Grid("How much a small change of the input can grow", headers, tuple(rows), frozenset({2, 4}))
+    headers = ("", "scope", "at most", "evidence", "found there")
+    return Grid("How much a small change of the input can grow, times", headers, tuple(rows), frozenset({2, 4}))
+
+
+def products_line(reading: Reading) -> str:
+    """The two products that are quoted most, and where the others are."""
+    named = (("P_w", "P_w"), ("Π 1/σ", "prod_inv_sigma, rms"))
+    told = ", ".join(f"{name} 10^{log:.2f}" for name, key in named if (log := reading.products.get(key)) is not None)
+    return f"Published products depend on the gauge: {told} (--all shows each)."
 
 
 def printed_products(reading: Reading) -> Grid:
@@ -96,21 +99,8 @@ def printed_products(reading: Reading) -> Grid:
     )
     rows = list[tuple[str, str]]()
     for name, log in reading.products.items():
-        label = PRODUCTS.get(name, name)
-        if name == CLAIMED and log is not None and reading.scope.kind != "global":
-            label = label.replace("(Corollary 11)", "(Corollary 11's product, with σ near the samples: T.C11.reduce)")
-            rows.append(("the same as published, σ = √ε (Corollary 11: T.C11)", _as_published(reading)))
-        rows.append((label, ABSENT if log is None else f"{log:.2f}"))
+        rows.append((PRODUCTS.get(name, name), ABSENT if log is None else f"{log:.2f}"))
     return Grid(title, ("quantity", "log10"), tuple(rows), frozenset({1}), PRODUCTS_NOTE)
-
-
-def _as_published(reading: Reading) -> str:
-    """Corollary 11's product with the smallest σ over all inputs, √ε."""
-    floors = [record.sigma["eps"] for record in reading.layers if record.sigma is not None]
-    power = reading.products.get("P_w")
-    if power is None or not floors:
-        return ABSENT
-    return "inf" if min(floors) <= 0 else f"{power - math.fsum(map(math.log10, floors)) / 2:.2f}"
 
 
 def as_text(parts: Sequence[Block]) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from statistics import median
 
 from normgauge.core.bound import Evidence
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.console import PRODUCTS, Block
-from normgauge.render.numbers import ABSENT, DOWN, UP, format_decades, format_factor, format_power, scope_words
+from normgauge.render.numbers import ABSENT, DOWN, UP, format_decades, format_factor, scope_words, shown_change
 from normgauge.render.table import Grid
-from normgauge.render.verdict import FEW, evidence_words, method_words, refutation_sentence, sample_slopes
+from normgauge.render.verdict import apart_sentence, evidence_words, median_words, other_weights, refutation_sentence
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
@@ -24,7 +23,10 @@ def difference_verdict(difference: Difference) -> list[str]:
     """What became of the bound and whose doing it is, then what else must not be missed."""
     ends = (("A", difference.a), ("B", difference.b))
     sentences = [f"{name}: {refutation_sentence(r)}" for name, r in ends if r.log_refuted is not None]
-    sentences += [_growth(difference), _cause(difference), _certain(difference), *_sample_by_sample(difference)]
+    if difference.apart:
+        sentences.append(apart_sentence(scope_words(difference.a.scope)))
+    else:
+        sentences += [_growth(difference), *_sample_by_sample(difference), _certain(difference), _cause(difference)]
     sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited]
     if difference.weaker:
         sentences.append(f"B's bound is {evidence_words(difference.b)}, A's was {evidence_words(difference.a)}.")
@@ -52,9 +54,6 @@ def _certain(difference: Difference) -> str:
     a, b = difference.a, difference.b
     if a.weights and a.weights == b.weights and abs(difference.growth) >= SAME:
         return "The weights are the same in A and B: what differs is the samples or how they were measured."
-    if _other_samples(difference):
-        place = scope_words(a.scope)
-        return f"A and B were measured on different samples: {place} they cannot be compared."
     for name, steep, other, low in (("B", b, "A", a), ("A", a, "B", b)):
         if steep.log_lower > low.log_upper:
             who = f"{name}'s steepest sample" if a.scope.kind == "point" else name
@@ -69,26 +68,20 @@ def _certain(difference: Difference) -> str:
     return f"Undecided which is steeper: the brackets overlap, {ends[0]} in A and {ends[1]} in B."
 
 
-def _other_samples(difference: Difference) -> bool:
-    """Whether both readings say which samples they were made on, it matters, and they are not the same."""
-    a, b = difference.a, difference.b
-    return a.scope.kind != "global" and bool(a.batch and b.batch) and a.batch != b.batch
-
-
 def _sample_by_sample(difference: Difference) -> list[str]:
-    """Medians of what was found at the samples, and how many are steeper in B, where both have as many."""
+    """The median slopes of the samples, and at how many each is steeper, where both have as many."""
     a, b = difference.a, difference.b
-    slopes = [sample_slopes(r) for r in (a, b)]
-    unlike = _other_samples(difference) or len(slopes[0]) != len(slopes[1])
-    if a.scope.kind != "point" or unlike or len(slopes[0]) < FEW:
+    if len(a.sample_ends) != len(b.sample_ends) or not median_words(a):
         return []
-    steeper = sum(y > x for x, y in zip(*slopes, strict=True))
-    middle = [format_factor(median(side), DOWN) for side in slopes]
+    ends = list(zip(a.sample_ends, b.sample_ends, strict=True))
+    steeper = [sum(y.lo > x.hi for x, y in ends), sum(x.lo > y.hi for x, y in ends)]
+    left = len(ends) - sum(steeper)
     same = "" if a.batch and b.batch else ", if the batches are the same,"
-    return [
-        f"Sample by sample{same} B is steeper on {steeper} of {len(slopes[0])}; the median slope found is {middle[0]} "
-        f"in A and {middle[1]} in B."
+    told = [
+        f"The median slope of {len(ends)} samples is {median_words(a)} in A and {median_words(b)} in B: sample by "
+        f"sample{same} B is steeper on {steeper[0]}, A on {steeper[1]}{f', undecided on {left}' * bool(left)}."
     ]
+    return told + ["One training of each: another may turn this round."] * other_weights([a, b])
 
 
 def _cause(difference: Difference) -> str:
@@ -106,8 +99,7 @@ def _cause(difference: Difference) -> str:
     half = math.fsum(share for _, share in largest) / difference.growth > 0.5
     by_layer = _by_layer(difference)
     if abs(by_layer - difference.growth) >= SAME:  # another method than the product of layers gave a bound
-        grew = f"Layer by layer (the balanced bound, {signed_decades(by_layer)} decades)"
-        return f"{grew} the largest parts come from {told}."
+        return f"Of the balanced bound's change ({signed_decades(by_layer)} decades) the largest parts are {told}."
     return f"{'Most of it comes' if one_way and half else 'Its largest parts come'} from {told}."
 
 
@@ -131,9 +123,12 @@ def difference_blocks(differences: Sequence[Difference], names: tuple[str, str],
     for difference in differences:
         head, *others = difference_verdict(difference)
         parts += [f"{difference.a.scope}: {head}", *(f"  {sentence}" for sentence in others)]
-    layers = [layer_changes(difference, every) for difference in differences]
+    compared = [difference for difference in differences if not difference.apart]
+    if not compared:
+        return parts
+    layers = [layer_changes(difference, every) for difference in compared]
     shown = [grid for grid in layers if grid.rows or grid is layers[0]]
-    return [*parts, difference_totals(differences), *shown, product_changes(first)]
+    return [*parts, difference_totals(compared), *shown, product_changes(compared[0])]
 
 
 def difference_totals(differences: Sequence[Difference]) -> Grid:
@@ -148,17 +143,13 @@ def difference_totals(differences: Sequence[Difference]) -> Grid:
                     str(d.a.scope),
                     name,
                     *_cells(change, DOWN if change is d.lower else UP),
-                    f"{_known(d.a)}; {_known(d.b)}" if name == "upper" else "",
+                    "; ".join(dict.fromkeys(map(evidence_words, (d.a, d.b)))) if name == "upper" else "",
                 )
             )
         gaps = Change(d.a.gap * LN10, d.b.gap * LN10)
         rows.append((str(d.a.scope), "gap", *_cells(gaps), ""))
     headers = ("scope", "log10", "A", "B", "change", "evidence")
     return Grid("Totals", headers, tuple(rows), frozenset({2, 3, 4}))
-
-
-def _known(reading: Reading) -> str:
-    return f"{evidence_words(reading)}, {method_words(reading)}"
 
 
 def layer_changes(difference: Difference, every: bool = False) -> Grid:
@@ -169,14 +160,17 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
     rest = (
         ""
         if difference.rest is None
-        else f"; the shares add up to the change of the balanced bound ({signed_decades(_by_layer(difference))})"
+        else "; share: at the sample with the largest bound, the others at each layer's own worst one; the shares add "
+        f"up to the balanced bound's change ({signed_decades(_by_layer(difference))}), and a linear map with the "
+        "normalizer behind it counts as one in the words above"
     )
     return Grid(
         f"Layers, scope {difference.a.scope}: change in decades from A to B",
-        ("layer", "kind", "", "share", "gain", "folded", "balanced", "samples' smallest σ"),
+        ("layer", "kind", "share", "gain", "folded", "balanced", "smallest σ"),
         tuple(_row(layer) for layer in shown),
-        frozenset(range(3, 8)),
-        f"{hidden} of {len(difference.layers)} layers not shown {'did not move' if every else 'moved less'}{rest}"
+        frozenset(range(2, 7)),
+        f"{hidden} of {len(difference.layers)} layers are not shown: they {'did not move' if every else 'moved less'}"
+        + rest
         if hidden
         else rest.removeprefix("; "),
     ).without_empty()
@@ -191,8 +185,7 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
     ]
     return (
         layer.name,
-        kind,
-        "" if layer.status == KEPT else layer.status,
+        f"{kind}, {layer.status}" if alone else kind,
         signed_decades(layer.share),
         *cells,
         signed_decades(layer.sigma.by),
@@ -207,7 +200,8 @@ def product_changes(difference: Difference) -> Grid:
 
 
 def _cells(change: Change, way: Callable[[float], int] | None = None) -> tuple[str, str, str]:
-    return format_decades(change.a, way=way), format_decades(change.b, way=way), signed_decades(change.by)
+    ends = format_decades(change.a, way=way), format_decades(change.b, way=way)
+    return *ends, shown_change(*ends)
 
 
 def reference_totals(readings: Sequence[Reading], others: Sequence[tuple[str, Sequence[Reading]]]) -> Grid:
@@ -216,7 +210,7 @@ def reference_totals(readings: Sequence[Reading], others: Sequence[tuple[str, Se
     for reading in readings:
         matches = [next((r for r in other if r.scope == reading.scope), None) for _, other in others]
         for name, shown, way in (("at most, ", attrgetter("log_upper"), UP), ("found ", attrgetter("log_lower"), DOWN)):
-            cells = [ABSENT if match is None else format_power(shown(match), way) for match in (reading, *matches)]
+            cells = [ABSENT if match is None else format_factor(shown(match), way) for match in (reading, *matches)]
             rows.append((name + scope_words(reading.scope), *cells))
     headers = ("", "this network", *(name for name, _ in others))
     return Grid("What is normal elsewhere", headers, tuple(rows), frozenset(range(1, len(headers))))

@@ -11,7 +11,7 @@ from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.levels import followed_direction
 from normgauge.render.markup import clean
-from normgauge.render.numbers import DOWN, UP, format_factor, format_power, scope_words
+from normgauge.render.numbers import DOWN, UP, format_factor, scope_words
 from normgauge.render.verdict import refutation_sentence
 
 WIDTH = 80
@@ -102,7 +102,7 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
     return [
         ("alone", _alone(reading, record)),
         *(
-            (label, f"it counts {format_power(share, UP)} of the {label} bound, {format_power(total, UP)}.")
+            (label, f"a factor of {format_factor(share, UP)} in the {label} bound, {format_factor(total, UP)}.")
             for label, share, total in shares
             if share is not None and share < math.inf
         ),
@@ -115,7 +115,7 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
 
 
 def _most(log: float) -> str:
-    return "without a finite bound" if log == math.inf else f"by at most {format_power(log, UP)}"
+    return "without a finite bound" if log == math.inf else f"by at most {format_factor(log, UP)}"
 
 
 def _alone(reading: Reading, record: LayerRecord) -> str:
@@ -123,7 +123,7 @@ def _alone(reading: Reading, record: LayerRecord) -> str:
     if gain.hi == math.inf and not _provably(reading, record):
         return "no bound is known for what it does to a small change."
     surely = math.isfinite(gain.lo) and math.isfinite(gain.hi) and gain.hi - gain.lo > 0.01 * LN10
-    somewhere = f", and somewhere by {format_power(gain.lo, DOWN)} or more" if surely else ""
+    somewhere = f", and somewhere by {format_factor(gain.lo, DOWN)} or more" if surely else ""
     several = any(len(s.inputs) > 1 for s in reading.proof.steps if s.layer == record.name) if reading.proof else False
     what = "a small change of one of its inputs" if several else "a small change"
     return f"it stretches {what} {_most(gain.hi)}{somewhere}."

@@ -105,7 +105,9 @@ def standalone(drawing: str, style: Markup = NO_STYLE) -> str:
 
 
 def _drawings(items: Sequence[Reading], names: Sequence[str]) -> list[tuple[str, str]]:
-    drawn = [("bracket", bracket([BracketRow(name, item) for name, item in zip(names, items, strict=True)], WIDE))]
+    one = len({item.scope for item in items}) == 1
+    short = [name.removesuffix(f": {items[0].scope}") if one else name for name in names]
+    drawn = [("bracket", bracket([BracketRow(name, item) for name, item in zip(short, items, strict=True)], WIDE))]
     plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in names]
     for name, item in zip(told_apart(plain, "{}-{}"), items, strict=True):  # file names without surprises
         end = f"-{name}" if len(items) > 1 else ""

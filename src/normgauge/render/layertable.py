@@ -31,7 +31,7 @@ MEANING = (
     "In decades: 1 is a factor of ten, -1 a tenth. gain: what the layer alone allows; folded: its share when linear "
     "maps are taken together with their normalizers; balanced: when that is minimised over gauges, rescalings that "
     "leave the function alone; cumulative: from the input to here, gain by gain; σ: what a normalizer divides by"
-    ". Each number is of the layer's own worst sample and the total of one sample: they may add up to more"
+    ". Each number is of the layer's own worst sample: together they may be more than the total"
 )
 SAMPLED = ". σ is that of the samples; gains are for all inputs, where σ may be as small as √ε"
 LEAST = 4  # fewer rows than this are not worth a fold

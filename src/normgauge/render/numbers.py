@@ -36,16 +36,25 @@ def _near_enough(value: float, first: int, way: Callable[[float], int] | None, u
     return shown, decimals
 
 
-def format_decades(log_value: float | None, digits: int = 2, way: Callable[[float], int] | None = None) -> str:
-    """A natural logarithm as a decimal one, rounded `UP` or `DOWN` where that is asked for; "·" where there is none.
+def format_decades(
+    log_value: float | None, digits: int | None = None, way: Callable[[float], int] | None = None
+) -> str:
+    """A natural logarithm as a decimal one; "·" where there is none.
 
-    >>> format_decades(6.907755), format_decades(float("inf")), format_decades(None), format_decades(0.251, way=UP)
+    Rounded `UP` or `DOWN` where that is asked for, in as many decimals as keep the factor to a thousandth, two at
+    least, if ``digits`` does not say how many.
+
+    >>> format_decades(6.907755), format_decades(float("inf")), format_decades(None), format_decades(0.251, 2, UP)
     ('3.00', 'inf', '·', '0.11')
+    >>> format_decades(-1.1971070, way=UP), format_decades(-1.1971071, way=DOWN), format_decades(1e-9, way=UP)
+    ('-0.5198', '-0.52', '0.00')
     """
     if log_value is None:
         return ABSENT
     if math.isinf(log_value):
         return "inf" if log_value > 0 else "-inf"
+    if digits is None:
+        digits = _near_enough(log_value / LN10, 2, way, 1 / LN10)[1]
     shown = f"{_stepped(log_value / LN10, 10.0**-digits, way, 1 / LN10):.{digits}f}"
     return shown.lstrip("-") if float(shown) == 0 else shown
 
@@ -64,34 +73,25 @@ def format_factor(log_value: float, way: Callable[[float], int] | None = None) -
     if math.isinf(log_value):
         return "infinite" if log_value > 0 else "0"
     if not -3 <= log_value / LN10 < 6:
-        return f"10^{format_decades(log_value, way=way)}"
+        return f"10^{format_decades(log_value, 2, way)}"
     value = math.exp(log_value)
     first = max(DIGITS - 1 - math.floor(math.log10(value)), 0)
     shown = "{:,.{}f}".format(*_near_enough(value, first, way, value))
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
-def format_power(log_value: float, way: Callable[[float], int] | None = None) -> str:
-    """The factor as a power of ten, with its value in full where that is readable.
+def shown_change(before: str, after: str) -> str:
+    """The change between two numbers as they are shown, with its sign; "·" where that is not a number.
 
-    >>> format_power(6.907755, DOWN), format_power(0.69314718056, UP)
-    ('10^3.00 (1,000)', '10^0.3011 (2)')
+    >>> shown_change("1.278", "1.2995"), shown_change("1.00", "inf"), shown_change("1.00", "·")
+    ('+0.0215', '+inf', '·')
     """
-    short = format_factor(log_value, way)
-    if math.isinf(log_value) or short.startswith("10^"):
-        return short
-    return f"10^{fine_decades(log_value, way)} ({short})"
-
-
-def fine_decades(log_value: float, way: Callable[[float], int] | None) -> str:
-    """Decades with as many decimals as keep the factor to a thousandth, two at least.
-
-    >>> fine_decades(-1.1971070, UP), fine_decades(-1.1971071, DOWN), fine_decades(1e-9, UP)
-    ('-0.5198', '-0.52', '0.00')
-    """
-    if math.isinf(log_value):
-        return format_decades(log_value)
-    return format_decades(log_value, _near_enough(log_value / LN10, 2, way, 1 / LN10)[1], way)
+    if ABSENT in (before, after):
+        return ABSENT
+    change = Decimal(0) if before == after in ("inf", "-inf") else Decimal(after) - Decimal(before)
+    if change.is_infinite():
+        return f"{'-' if change < 0 else '+'}inf"
+    return f"{change:+.2f}" if not change else f"{change:+f}"
 
 
 def sigma_range(sigma: Mapping[str, float] | None) -> str:

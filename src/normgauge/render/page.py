@@ -17,7 +17,6 @@ from normgauge.render.numbers import (
     UP,
     format_decades,
     format_factor,
-    format_power,
     plural,
     scope_words,
     told_apart,
@@ -25,7 +24,7 @@ from normgauge.render.numbers import (
 from normgauge.render.panel import panel, used_rules
 from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, html_table
-from normgauge.render.verdict import evidence_words, refutation_sentence
+from normgauge.render.verdict import apart_sentence, evidence_words, median_words, other_weights, refutation_sentence
 
 TERMS = (
     ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound that was proved, rounded up."),
@@ -208,14 +207,22 @@ def network_overview(groups: Sequence[Group], extra: Sequence[BracketRow], lead:
         "section",
         tag("h2", "Side by side", class_="first"),
         paragraphs(refuted, "warn"),
+        paragraphs([] if lead else apart_networks(groups), "warn"),
         paragraphs([" ".join(lead) or compared_networks(groups)], "verdict"),
         captioned_figure("Where the truth lies", both_shapes(lambda shape: bracket(rows, shape))),
         html_table(_totals(named)),
     )
 
 
+def apart_networks(groups: Sequence[Group]) -> list[str]:
+    """That the networks cannot be compared, where they were measured on different samples; empty elsewhere."""
+    near = [r for group in groups for r in group.readings if r.scope.kind != "global"]
+    apart = len(groups) > 1 and len({r.batch for r in near} - {""}) > 1
+    return [apart_sentence(scope_words(near[0].scope))] if apart else []
+
+
 def compared_networks(groups: Sequence[Group]) -> str:
-    """Which network is held tightest, which loosest, and where the steepest slope was found."""
+    """Which network is held tightest, which loosest, with their medians, and where the steepest slope was found."""
     scopes = {group.readings[0].scope for group in groups}
     found = max(((g, r) for g in groups for r in g.readings), key=lambda pair: pair[1].log_lower)
     where = f"{found[0].label} {scope_words(found[1].scope)}"
@@ -228,8 +235,13 @@ def compared_networks(groups: Sequence[Group]) -> str:
     bounds = [format_factor(group.readings[0].log_upper, UP) for group in (low, high)]
     if math.isinf(high.readings[0].log_upper):
         bounds[1] = "no finite bound"
+    medians = [median_words(group.readings[0]) for group in (low, high)]
+    if all(medians):
+        place = f"at the steepest of {len(low.readings[0].samples)} samples"
+        steepest = f"At their median it is {medians[0]} for {low.label} and {medians[1]} for {high.label}. {steepest}"
+    once = ", one training of each" if other_weights([group.readings[0] for group in groups]) else ""
     return (
-        f"Of {plural(len(groups), 'network')}, {low.label} has the smallest bound {place}, {bounds[0]}, and "
+        f"Of {plural(len(groups), 'network')}{once}, {low.label} has the smallest bound {place}, {bounds[0]}, and "
         f"{high.label} the largest, {bounds[1]}. {steepest}"
     )
 
@@ -240,8 +252,8 @@ def _totals(named: Sequence[tuple[str, Reading, int]]) -> Grid:
             tag("a", name, href=f"#g{i}"),
             reading.mode,
             str(reading.scope),
-            format_power(reading.log_lower, DOWN),
-            format_power(reading.log_upper, UP),
+            format_factor(reading.log_lower, DOWN),
+            format_factor(reading.log_upper, UP),
             format_decades(reading.log_folded, way=UP),
             "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}",
             evidence_words(reading),

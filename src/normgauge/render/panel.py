@@ -16,7 +16,7 @@ from normgauge.render.document import fact_list, fragment, listing, paragraphs
 from normgauge.render.judgement import WORDS, next_steps
 from normgauge.render.layertable import reading_layer_table, reading_layers
 from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
-from normgauge.render.numbers import DOWN, UP, format_decades, format_factor, format_power, plural, scope_words
+from normgauge.render.numbers import DOWN, UP, format_decades, format_factor, plural, scope_words
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, bare_table, html_table
@@ -185,7 +185,7 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     moved = reading.displacement
     yield (
         "output moves by",
-        [] if moved is None else [f"at most {format_power(moved, UP)} while the input stays in the ball"],
+        [] if moved is None else [f"at most {format_factor(moved, UP)} while the input stays in the ball"],
     )
     yield "minimised over", reading.gauges
     yield "unknown", _named(reading.unknown)

@@ -14,8 +14,8 @@ from typing import Any
 from normgauge.render.numbers import ABSENT
 from normgauge.render.table import Grid
 
-SHORT = {"log10_P_w": "log10 P_w", "log10_prod_inv_sigma_rms": "log10 Π1/σ", "alarms": "alarms"}
-ENDS = {"upper": "at most", "lower": "found"}
+SHORT = {"gap": "accuracy gap", "log10_P_w": "log10 P_w", "log10_prod_inv_sigma_rms": "log10 Π1/σ", "alarms": "alarms"}
+ENDS = {"upper": "at most", "lower": "found", "median": "median sample"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class TrialOutcome:
         seconds: of the attempts that ended.
         error: last lines of the last attempt, where it failed.
         notes: sentences about the values.
+        outdated: made with an earlier version of the user's code.
     """
 
     id: str
@@ -43,6 +44,7 @@ class TrialOutcome:
     seconds: float = 0.0
     error: str = ""
     notes: tuple[str, ...] = ()
+    outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,17 @@ def measures(outcomes: Iterable[TrialOutcome]) -> list[str]:
 
 
 def ranked(found: Sequence[SweepPoint], measure: str) -> list[SweepPoint]:
-    """Points with the best first: the largest accuracy, the smallest of anything else; those without a value last."""
-    sign = -1.0 if measure.endswith("accuracy") else 1.0
+    """Points with the best first: the largest accuracy, the gap nearest to 0, the smallest of anything else.
+
+    Those without a value come last.
+    """
 
     def place(point: SweepPoint) -> tuple[bool, float]:
         value = point.mean(measure)
         absent = value is None or math.isnan(value)
-        return absent, 0.0 if value is None or absent else sign * value
+        if value is None or absent:
+            return True, 0.0
+        return False, abs(value) if measure.endswith("gap") else -value if measure.endswith("accuracy") else value
 
     return sorted(found, key=place)
 
@@ -162,10 +168,10 @@ def cell(point: SweepPoint, measure: str) -> str:
 
 
 def main_measures(outcomes: Sequence[TrialOutcome]) -> list[str]:
-    """The measures of the table: accuracy, gap, and the bound and slope of each scope beside the published ones."""
+    """The measures of the table: accuracy, gap, median, bound and slope of each scope beside the published ones."""
     chosen = ("test_accuracy", "gap", "log10_P_w", "log10_prod_inv_sigma_rms", "alarms")
     known = measures(outcomes)
-    scoped = [name for name in known if name.endswith((".log10_upper", ".log10_lower"))]
+    scoped = [name for end in ("median", "upper", "lower") for name in known if name.endswith(f".log10_{end}")]
     return [name for name in (*chosen[:2], *scoped, *chosen[2:]) if name in known]
 
 
@@ -183,7 +189,11 @@ def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, nam
         for point in ranked(found, sort)
     )
     headers = (*key_labels(keys), "seeds", *map(measure_title, columns))
-    footer = f"mean ± standard deviation over seeds; sorted by {measure_title(sort)}"
+    order = "the one nearest to 0 first" if sort.endswith("gap") else "the best first"
+    footer = (
+        "mean ± standard deviation over seeds; at most, found: the steepest sample; "
+        f"sorted by {measure_title(sort)}, {order}"
+    )
     return Grid(f"Sweep {name}", headers, rows, frozenset(range(len(keys), len(headers))), footer, len(keys))
 
 

@@ -35,6 +35,14 @@ TOP, BOTTOM = 14.0, 46.0
 LOG_FROM = 20.0  # a range of positive settings that spans this factor gets a logarithmic axis
 MOST_CELLS = 16  # values of a setting in a heat map
 ROW = 34.0
+COLUMNS = {  # by what stands in a header
+    "accuracy gap": "training accuracy less test accuracy",
+    "at most": "the upper bound on the slope, proved",
+    "found": "the largest slope found: the network has it, and may have larger ones",
+    "P_w": "product of the norms of all weights; it depends on the gauge, and bounds nothing alone",
+    "Π1/σ": "product of 1/σ of all normalizers, root mean square over channels; it depends on the gauge likewise",
+    "alarms": "raised by the monitor while it trained",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,9 @@ class SweepView:
 def sweep_page(outcomes: Sequence[TrialOutcome], view: SweepView) -> str:
     """Return the page as HTML."""
     found = sweep_points(outcomes)
-    table = html_table(result_grid(found, view.keys, view.sort, view.name)) if found else Markup()
+    grid = result_grid(found, view.keys, view.sort, view.name)
+    legend = [f"{title}: {what}." for title, what in COLUMNS.items() if any(title in head for head in grid.headers)]
+    table = markup(html_table(grid), paragraphs([f"{grid.footer}."]), listing(legend)) if found else Markup()
     body = markup(
         paragraphs(view.told, "verdict"),
         section("Results", table),

@@ -14,14 +14,14 @@ from normgauge.render.console import Block
 from normgauge.render.numbers import ABSENT, format_number, plural
 from normgauge.render.table import Grid, markdown_table, markdown_words
 
-IN_FULL = 8  # more claims than this are shown as a table
+IN_FULL = 9  # more claims than this are shown as a table
 DECIDES = "◂"  # marks the comparison that a verdict rests on
 CLAIM, LISTED = 112, 320  # letters of a claim in the table of numbers, and in the list; `--claim` shows all of it
 FOREMOST = (  # the roots of the errors that open
     "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
     "radial-eigenvalue", "decay-factor-two",
 )  # fmt: skip
-SHORT = {Verdict.GAUGE: "gauge", Verdict.WITHDRAWN: "withdrawn"}  # where a column is narrow
+SHORT = {Verdict.WITHDRAWN: "withdrawn"}  # where a column is narrow
 WORDS = {
     Verdict.HOLDS: ("holds as printed", "hold as printed"),
     Verdict.LOOSE: ("is true but can be sharpened (loose)", "are true but can be sharpened (loose)"),
@@ -46,11 +46,13 @@ CAME_OUT = {
 TERMS = (
     ("published", "What the printed statement says the number is here, put in by us; of what moves: before it did."),
     ("predicted", "What the true statement says it is, or is at most: the claim itself where it holds."),
-    ("measured", "The number found on the instance by brute force: Jacobians, singular values, simulation."),
+    ("measured", "The number found on the instance by brute force: Jacobians, singular values, simulation. In a row "
+     "“a, against b” it is a, also where that is a formula's, and b is predicted."),
     ("difference", "Of measured from predicted, or from published where that is refuted or moves, as a share of the "
      "larger of the two; of the size of what cancels, where 0 is predicted. Negative: room under a bound."),
-    (DECIDES, "The comparison that the verdict rests on."),
-    ("instance", "Small random networks, layers or data, drawn anew for every seed."),
+    (DECIDES, "A comparison that the verdict rests on."),
+    ("instance", "Small random networks, layers or data, drawn anew for every seed, as the recipe, a function of this "
+     "package, says; --json has the numbers drawn."),
 )  # fmt: skip
 
 
@@ -90,6 +92,8 @@ def check_state(outcome: Outcome) -> str:
     """Whether the check came out, or why it was not run."""
     return (
         f"not run: {outcome.absent}"
+        if outcome.read
+        else f"not checked here: {outcome.absent}"
         if not outcome.ran
         else "passed: the verdict is confirmed"
         if outcome.passed
@@ -102,7 +106,9 @@ def verdict_summary(ledger: Ledger) -> str:
     outcomes = published_claims(ledger.outcomes)
     own = len(ledger.outcomes) - len(outcomes)
     if len(ledger.outcomes) == 1:
-        return f"This {'result' if own else 'claim'} {WORDS[ledger.outcomes[0].claim.verdict][0]}."
+        (only,) = ledger.outcomes
+        here = "" if only.ran or only.read else "; its check did not run here"
+        return f"This {'result' if own else 'claim'} {WORDS[only.claim.verdict][0]}{here}."
     counts = Counter(outcome.claim.verdict for outcome in outcomes)
     told = {v: f"{counts[v]} {WORDS[v][counts[v] > 1]}" for v in Verdict if counts[v]}
     if ledger.errors:
@@ -125,7 +131,7 @@ def check_summary(ledger: Ledger) -> str:
     told += [f"Read, not run: {count} ({words})." for (read, words), count in why.items() if read]
     if missing:
         alike = missing[0] if len(missing) == 1 else f"such as: {missing[0]}"
-        told.append(f"Not run: {sum(why[False, words] for words in missing)} ({alike}).")
+        told.append(f"Verdicts not checked here: {sum(why[False, words] for words in missing)} ({alike}).")
     return " ".join(told)
 
 
@@ -216,8 +222,11 @@ def claims_index(title: str, outcomes: Sequence[Outcome]) -> Grid:
 
 def claims_list(title: str, outcomes: Sequence[Outcome]) -> Grid:
     """Return a table of claims with their statements in full, without numbers."""
-    rows = tuple((o.claim.id, o.claim.at, str(o.claim.verdict), o.claim.reading) for o in outcomes)
-    return Grid(title, ("id", "place", "verdict", "what it says"), rows)
+    rows = tuple(
+        (o.claim.id, o.claim.at, str(o.claim.verdict), o.claim.reading, o.claim.instead * (o.claim.verdict != "holds"))
+        for o in outcomes
+    )
+    return Grid(title, ("id", "place", "verdict", "what it says", "what is true, where it does not hold"), rows)
 
 
 def findings_grid(outcome: Outcome) -> Grid:
@@ -264,11 +273,16 @@ def claim_facts(outcome: Outcome) -> list[tuple[str, str]]:
     told = (
         ("verdict", f"it {WORDS[claim.verdict][0]}"),
         *error_facts(claim),
-        ("counted as", claim.error),
+        (
+            "one error",
+            f"{claim.error}: normgauge theory {claim.error} shows all that is wrong by it" * bool(claim.error),
+        ),
         ("on a network", gauge_rows(claim)),
-        ("our rules for it", ", ".join(claim.backs)),
+        ("our code for it", ", ".join(claim.backs)),
         ("trained by", f"normgauge reproduce {claim.experiment}" if claim.experiment else ""),
         ("check", f"{check_state(outcome)}{spent}"),
+        ("recipe", outcome.recipe),
+        ("drawn", _drawn(outcome)),
         ("problem", outcome.problem),
     )
     return [(name, words) for name, words in told if words]
@@ -279,7 +293,17 @@ def gauge_rows(claim: Entry) -> str:
     place = (claim.source, claim.at.partition(";")[0])
     stated = {field.key: field.told.source or ("", "") for field in declared_fields(Published)}
     keys = [key for key, (paper, number) in stated.items() if (paper, re.split("[,:]", number)[0]) == place]
-    return f"normgauge gauge net.py:build --batch net.py:batch: {', '.join(keys)} in --json" if keys else ""
+    if not keys:
+        return ""
+    net = {"log10_corollary11": "layer_net", "log10_lemma3_sum": "group_net"}.get(keys[0], "batch_net")
+    nets = "normgauge.theory.nets"
+    return f"normgauge gauge {nets}:{net} --batch {nets}:samples --json - (“published”: {', '.join(keys)})"
+
+
+def _drawn(outcome: Outcome, most: int = 12) -> str:
+    """What was drawn, in its order, as far as a line takes it."""
+    told = [str(one) for one in outcome.drawn]
+    return "; ".join(told[:most]) + (f"; and {len(told) - most} more (--json)" if len(told) > most else "")
 
 
 def in_full(outcome: Outcome) -> list[Block]:
@@ -313,7 +337,8 @@ def theory_markdown(ledger: Ledger) -> str:
         "",
         "Generated by `make docs`. `normgauge theory` checks the claims on fresh random instances and on committed",
         "results, `--claim T.L1` shows one in full, `--html theory.html` writes a page with all comparisons and plots.",
-        "[Section by section](sources.md) says what was run for each part of the sources.",
+        "[Section by section](sources.md) says what was run for each part of the sources. *Loose*: true, and a sharper",
+        "form is known or a condition any reader supplies is missing; `normgauge theory --help` defines every verdict.",
         "",
         verdict_summary(ledger),
         "",
@@ -332,7 +357,13 @@ def theory_markdown(ledger: Ledger) -> str:
         lines += _error(entries)
     for name, group in by_source(ledger.outcomes).items():
         grid = claims_list(source_heading(name, len(group)), group)
-        folded = ["<details><summary>All of them</summary>", "", *markdown_table(grid), "", "</details>"]
+        folded = [
+            "<details><summary>All, each with what is true</summary>",
+            "",
+            *markdown_table(grid),
+            "",
+            "</details>",
+        ]
         lines += [f"## {grid.title}", "", *folded, ""]
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from normgauge.render.table import html_table
 from normgauge.render.theory_plots import curve_plot
 
 ASSETS = ("page", "theory")
+OPENED = 8  # more claims than this are folded
 
 
 def theory_page(ledger: Ledger, title: str = "The theory, checked") -> str:
@@ -78,8 +79,8 @@ def _anchor(entry: Entry) -> str:
 
 
 def _sources(ledger: Ledger) -> Iterator[Markup]:
-    """Folded, since hundreds of claims are no page to read; as many as a terminal shows in full are open."""
-    opened = len(ledger.outcomes) <= theory.IN_FULL
+    """Folded, since hundreds of claims are no page to read; a few are open."""
+    opened = len(ledger.outcomes) <= OPENED
     for name, group in theory.by_source(ledger.outcomes).items():
         head = tag("summary", tag("h2", theory.source_heading(name, len(group))))
         yield tag("details", head, (claim(outcome, opened) for outcome in group), class_="paper", open=opened)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from statistics import median
+from collections.abc import Sequence
 
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
@@ -14,10 +14,8 @@ from normgauge.render.numbers import (
     DOWN,
     NEAR,
     UP,
-    fine_decades,
     format_decades,
     format_factor,
-    format_power,
     plural,
     scope_words,
 )
@@ -29,7 +27,6 @@ METHODS = {
     "loop": "by one weighted norm",
     "everywhere": "by that over all inputs",
 }
-FEW = 5  # samples of which a median says something
 TIGHT, USEFUL, LOOSE = 0.31, 1.0, 3.0  # decades from the slope found up to the bound: a factor of 2, of 10, of 1,000
 
 
@@ -117,7 +114,7 @@ def bracket_sentence(reading: Reading) -> str:
     owner = reading.gap_owner()
     if owner is None or reading.gap <= 0.05:
         return f"{found}, so the truth {_known_to(reading)}{_steepest_layer(reading)}."
-    slack = format_decades(owner.log_slack, way=UP)
+    slack = format_decades(owner.log_slack, 2, UP)
     most = f"{owner.name} ({owner.kind}) has the most slack, {slack} decades beyond what it did"
     return f"{found}, so the truth {_known_to(reading)}; {most}."
 
@@ -126,7 +123,7 @@ def _known_to(reading: Reading) -> str:
     """How well the truth is known, between the slope found and the bound."""
     if reading.gap * LN10 <= NEAR:
         return "is known to 0.1 %"
-    return f"lies within {format_decades(reading.gap * LN10, way=UP)} decades"
+    return f"lies within {format_decades(reading.gap * LN10, 2, UP)} decades"
 
 
 def _steepest_layer(reading: Reading) -> str:
@@ -163,18 +160,32 @@ def _beyond(reading: Reading) -> str:
 
 
 def typical_sentence(reading: Reading) -> str:
-    """The median of the slopes found at the samples, where there are enough of them to have one; empty elsewhere."""
-    slopes = sample_slopes(reading)
-    if reading.scope.kind != "point" or len(slopes) < FEW:
+    """The median slope of the samples beside the steepest one, where they are enough to have one; empty elsewhere."""
+    told = median_words(reading)
+    return f"That is about the steepest of {len(reading.samples)} samples; the median is {told}." if told else ""
+
+
+def median_words(reading: Reading) -> str:
+    """The median slope of the samples, or what it lies between where slopes are only roughly known."""
+    ends = reading.log_median
+    if ends is None:
         return ""
-    return f"That is about the steepest sample; the median of {len(slopes)} has {format_factor(median(slopes), DOWN)}."
+    low = format_factor(ends.lo, DOWN)
+    if ends.width <= NEAR:
+        return low
+    high = f"between {low} and {format_factor(ends.hi, UP)}" if math.isfinite(ends.hi) else f"at least {low}"
+    return f"{high} (rough)"
 
 
-def sample_slopes(reading: Reading) -> list[float]:
-    """Logs of the slopes found at the samples; empty where one of them has none."""
-    slopes = [row.get("log10_lower") for row in reading.samples]
-    found = [slope * LN10 for slope in slopes if isinstance(slope, float)]
-    return found if len(found) == len(slopes) else []
+def apart_sentence(place: str) -> str:
+    """Why readings are not compared."""
+    return f"Measured on different samples: {place} they cannot be compared. Give each the same --batch."
+
+
+def other_weights(readings: Sequence[Reading]) -> bool:
+    """Whether the readings are known to be of weights that all differ."""
+    digests = {reading.weights for reading in readings} - {""}
+    return len(digests) == len(readings) > 1
 
 
 def standing_sentence(reading: Reading) -> str:
@@ -218,9 +229,8 @@ def balance_sentence(reading: Reading) -> str | None:
     if not norms or any(math.isinf(g) for g in norms + rest):
         return None
     return (
-        f"Multiplied one by one, branches or not, the other layers' gains give {format_power(sum(rest), UP)} and those "
-        f"of {plural(len(norms), 'normalizer')} {format_power(sum(norms), UP)}; layer by layer, but folded, balanced "
-        f"and with branches added, {format_power(reading.log_capacity, UP)}."
+        f"Gains multiply to {format_factor(sum(rest), UP)} without the {plural(len(norms), 'normalizer')}, theirs to "
+        f"{format_factor(sum(norms), UP)}; the balanced bound is {format_factor(reading.log_capacity, UP)}."
     )
 
 
@@ -233,7 +243,7 @@ def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
     gap = format_decades(reading.gap * LN10)
     other = reading.log_upper < reading.log_capacity
-    method = f"{method_words(reading)}; balanced {fine_decades(reading.log_capacity, UP)}, " if other else ""
-    upper, folded = (fine_decades(log, UP) for log in (reading.log_upper, reading.log_folded))
-    lower = fine_decades(reading.log_lower, DOWN)
+    method = f"{method_words(reading)}; balanced {format_decades(reading.log_capacity, way=UP)}, " if other else ""
+    upper, folded = (format_decades(log, way=UP) for log in (reading.log_upper, reading.log_folded))
+    lower = format_decades(reading.log_lower, way=DOWN)
     return f"log10 upper {upper} ({method}folded {folded}), lower {lower}, gap {gap} decades"

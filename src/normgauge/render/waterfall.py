@@ -17,6 +17,7 @@ from normgauge.render.svg import Axis, Shape
 
 TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
 MOST_RUNS = 8  # enough names under the plot
+SEEN_BAND = 2.0  # less than this cannot be told from a line
 LEAST_NAME = 24.0  # less room than this holds no name
 KEY = (
     ("weight", "weights"),
@@ -67,7 +68,9 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
     across = Axis(((0.0, shape.left), (len(reading.layers), shape.width - shape.right)))
     bottom = TOP + shape.height + ROW
     way = [(across.at(i + 0.5), up.at(v)) for i, v in enumerate(reached) if v is not None]
-    shown = {bar.tone for bar in drawn} | {"truth endless" if reading.log_upper == math.inf else "truth"}
+    band = up.at(reading.log_lower / LN10) - up.at(reading.log_upper / LN10)
+    truth = {"truth endless"} if reading.log_upper == math.inf else {"truth"} if band > SEEN_BAND else set()
+    shown = {bar.tone for bar in drawn} | truth
     shown |= {"floor"} if reading.log_lower > -math.inf else set()
     shown |= {"line reached"} if way else set()
     return svg.drawing(

@@ -20,6 +20,7 @@ from normgauge.lab.training import one_thread
 from normgauge.theory.claim import Claim
 
 SOURCES = ("than2025", "slides", "summary", "akbar", "own")
+PLACES = ("lemma", "theorem", "corollary", "proposition", "remark", "definition", "figure", "equation")
 
 
 def load_claims(name: str) -> tuple[dict[str, str], list[Claim]]:
@@ -53,19 +54,18 @@ ABOUT = tuple(f"{source['name']}: {source['about']}" for source, _ in _LOADED if
 def find_claims(names: Sequence[str]) -> list[Claim]:
     """The claims called by ``names``: an id (``T.L1``), the start of several (``T``) or a place (``Lemma 1``).
 
-    A source is a name too (``Than 2025``, ``2511.00958``), and so are words of what is claimed (``LayerNorm``), where
-    nothing else is called so. All where no name is given.
+    At a place are all that name it, all of its id, and what is wrong by an error of theirs. A source is a name too
+    (``Than 2025``, ``2511.00958``), and so are words of what is claimed (``LayerNorm``), where nothing else is called
+    so. All where no name is given.
 
     Raises:
         InputError: for a name that is neither, with the nearest ids.
     """
     chosen: dict[str, Claim] = {}
     for name in names or ("",):
-        hits = {k: c for k, c in CLAIMS.items() if k.lower() == name.lower()}
-        hits = hits or {k: c for k, c in CLAIMS.items() if not name or f"{k}.".lower().startswith(f"{name}.".lower())}
-        hits = hits or {k: c for k, c in CLAIMS.items() if k.lower().startswith(name.lower())}
-        for part in (_source, _place, _words):
-            hits = hits or {k: c for k, c in CLAIMS.items() if _names(part(c.entry), name)}
+        if name.isdecimal():
+            raise InputError(f"claim: {name} alone is a number; 'Lemma {name}', '§{name}' or '({name})' is a place")
+        hits = _called(name)
         if not hits:
             near = difflib.get_close_matches(name.upper(), {k.upper(): k for k in CLAIMS}, n=5, cutoff=0.3)
             nearest = ", ".join(k for k in CLAIMS if k.upper() in near)
@@ -79,8 +79,35 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
     return list(chosen.values())
 
 
-def _place(entry: Entry) -> str:
-    return entry.at
+def joined_names(words: Sequence[str]) -> list[str]:
+    """Names out of words that lost their quotes: as many together as are called something, ``Lemma 1`` before ``1``."""
+    if not words:
+        return []
+    most = next(n for n in range(len(words), 0, -1) if n == 1 or _called(" ".join(words[:n])))
+    return [" ".join(words[:most]), *joined_names(words[most:])]
+
+
+def _called(name: str) -> dict[str, Claim]:
+    lower = name.lower()
+    for named in (
+        lambda k, c: k.lower() == lower or c.entry.error == lower != "",
+        lambda k, c: not name or f"{k}.".lower().startswith(f"{lower}."),
+        lambda k, c: k.lower().startswith(lower),
+        lambda k, c: re.match(r"[a-z]\d", lower) is not None and _below(k, name),
+        lambda k, c: _names(_source(c.entry), name),
+    ):
+        if hits := {k: c for k, c in CLAIMS.items() if named(k, c)}:
+            return hits
+    if at := {k: c for k, c in CLAIMS.items() if _names(c.entry.at, name)}:
+        place = re.fullmatch(rf"({'|'.join(PLACES)}) (\d+(?:\.\d+)*)", _spelled(name))
+        initial, roots = place[1][0] + place[2] if place else name, {c.entry.error for c in at.values()} - {""}
+        return at | {k: c for k, c in CLAIMS.items() if _below(k, initial) or c.entry.error in roots}
+    return {k: c for k, c in CLAIMS.items() if _names(_words(c.entry), name)}
+
+
+def _below(claim: str, name: str) -> bool:
+    """Whether an id begins so behind its letter, as T.T9 and T.T9.x do with T9."""
+    return f"{claim}.".partition(".")[2].lower().startswith(f"{name}.".lower())
 
 
 def _source(entry: Entry) -> str:
@@ -92,9 +119,17 @@ def _words(entry: Entry) -> str:
 
 
 def _names(text: str, words: str) -> bool:
-    """Whether a text has these words, each whole: "Lemma 1" is not in "Lemma 12", "§4.2" is "section 4.2"."""
-    text, words = (re.sub(r"\bsections?\s+", "§", part, flags=re.IGNORECASE) for part in (text, words))
-    return re.search(rf"(?<!\w){re.escape(words)}(?!\w|\.\d)", text, re.IGNORECASE) is not None
+    """Whether a text has these words, each whole: "Lemma 1" is not in "Lemma 12"."""
+    return re.search(rf"(?<!\w){re.escape(_spelled(words))}(?!\w|\.\d)", _spelled(text)) is not None
+
+
+def _spelled(text: str) -> str:
+    """Lower case, places in one spelling: "section 4.2" is "§4.2", "Cor 10(2)" "corollary 10 (2)"."""
+    text = re.sub(r"(?<=\d)\(", " (", re.sub(r"\bsections?\s+", "§", text.lower()))
+    for place in PLACES:
+        short = "thm" if place == "theorem" else place[: 2 if place == "equation" else 3]
+        text = re.sub(rf"\b(?:{place}|{short})s?\.?\s*(?=\(?\d)", f"{place} ", text)
+    return text
 
 
 def check_claims(

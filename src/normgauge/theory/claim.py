@@ -52,8 +52,9 @@ class Claim:
         if self.check is None:
             return Outcome(self.entry, seed, absent=READ)
         start, found, problem, absent = time.process_time(), list[Comparison | Curve](), "", ""
+        draw = Draw(seed, self.id)
         try:
-            found = list(self.check(Draw(seed, self.id)))
+            found = list(self.check(draw))
         except Absent as error:
             absent = str(error)
         except Exception as error:
@@ -66,6 +67,8 @@ class Claim:
             seconds=time.process_time() - start,
             problem=problem,
             absent=absent,
+            recipe=f"{self.check.__module__}.{self.check.__name__}",
+            drawn=tuple(draw.drawn),
         )
 
 
@@ -86,6 +89,7 @@ def equals(
     if along is not None:
         measured, predicted = (measured * along).sum(), (predicted * along).sum()
     measured, predicted = float(measured), float(predicted)
+    measured += 0.0  # −0 is 0
     size = float(scale) if scale is not None else max(abs(measured), abs(predicted))
     error = 0.0 if measured == predicted else abs(measured - predicted) / size
     return Comparison(ComparisonKind.EQUAL, what, measured, predicted, _float(published), error <= rel, error)

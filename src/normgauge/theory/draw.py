@@ -7,7 +7,10 @@ import zlib
 import torch
 from torch import Tensor
 
+from normgauge.core.claim import Drawn
+
 DELTA = 0.1  # the share of draws in which a bound may fail
+TOLD = 50  # draws that are written down, and numbers of each
 
 
 class Draw:
@@ -15,14 +18,22 @@ class Draw:
 
     def __init__(self, seed: int, name: str) -> None:
         self.generator = torch.Generator().manual_seed(seed * 1_000_003 + zlib.crc32(name.encode()))
+        self.drawn: list[Drawn] = []
+
+    def _noted(self, kind: str, values: Tensor) -> Tensor:
+        if len(self.drawn) < TOLD:
+            told = values.flatten().tolist() if values.numel() <= TOLD else ()
+            self.drawn.append(Drawn(kind, tuple(values.shape), tuple(told)))
+        return values
 
     def normal(self, *shape: int) -> Tensor:
         """A tensor of standard normal numbers."""
-        return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
+        return self._noted("normal", torch.randn(*shape, generator=self.generator, dtype=torch.float64))
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         """A tensor of numbers, spread evenly between ``low`` and ``high``."""
-        return low + (high - low) * torch.rand(*shape, generator=self.generator, dtype=torch.float64)
+        even = torch.rand(*shape, generator=self.generator, dtype=torch.float64)
+        return self._noted("uniform", low + (high - low) * even)
 
     def number(self, low: float = 0.0, high: float = 1.0) -> float:
         """One number, spread evenly between ``low`` and ``high``."""
@@ -38,7 +49,7 @@ class Draw:
 
     def integer(self, low: int, high: int) -> int:
         """One whole number with low <= number < high."""
-        return int(torch.randint(low, high, (), generator=self.generator))
+        return int(self._noted("integer", torch.randint(low, high, (), generator=self.generator)))
 
     def orthogonal(self, n: int) -> Tensor:
         """A random n x n orthogonal matrix."""

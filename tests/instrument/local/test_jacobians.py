@@ -26,6 +26,8 @@ def test_all_rows_give_the_norm() -> None:
     truth = [jacobian_norm(model, x[i : i + 1]) for i in range(4)]
     assert found.norms.tolist() == pytest.approx(truth, rel=1e-6)
     assert all(a >= b for a, b in zip(found.norms.tolist(), truth, strict=True))
+    assert found.least.tolist() == pytest.approx(truth, rel=1e-6)
+    assert all(a <= b for a, b in zip(found.least.tolist(), truth, strict=True))
 
 
 def test_a_random_start_is_above_the_norm_and_near(monkeypatch) -> None:
@@ -39,6 +41,8 @@ def test_a_random_start_is_above_the_norm_and_near(monkeypatch) -> None:
         assert found is not None and 0 < found.chance < 1e-6
         for got, want in zip(found.norms.tolist(), truth, strict=True):
             assert want <= got <= want * 1.05
+        for got, want in zip(found.least.tolist(), truth, strict=True):
+            assert want * 0.95 <= got <= want
 
 
 def test_too_little_work_gives_nothing() -> None:
@@ -51,6 +55,7 @@ def test_what_autograd_does_not_follow_is_noticed() -> None:
     kinked = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]], dtype=torch.float64)
     found = jacobian_norms(SampleMap(lambda x: x.abs(), kinked, 2), 10.0, 0)
     assert found is not None and found.norms.isinf().tolist() == [True, False]
+    assert (found.least > 0).tolist() == [False, True]
 
 
 def test_some_steps_are_made_whatever_they_cost() -> None:

@@ -37,6 +37,15 @@ def test_where_it_is_not_the_rest_keep_a_rough_slope_below_the_truth(steep, monk
     assert found.log_best >= math.log(0.9 * float(truth.max()))
 
 
+def test_known_slopes_are_a_floor_that_no_sample_is_told_below(steep, monkeypatch):
+    model, x, truth = steep
+    monkeypatch.setattr(screen, "BUDGET", 0.0)
+    floor = (truth * (1 - 1e-9)).log()
+    found = focused_search(model, x, 40, 0.0, floor=floor)
+    assert (found.log_lower >= floor).all() and (found.log_lower.exp() <= truth * (1 + 1e-9)).all()
+    assert found.witness == f"jacobian at sample {int(truth.argmax())}"
+
+
 def test_a_ball_is_searched_from_the_steepest_samples(steep):
     model, x, truth = steep
     found = focused_search(model, x, 40, 0.1, steps=16)

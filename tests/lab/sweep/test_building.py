@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from normgauge.core.errors import NormgaugeError
-from normgauge.lab.sweep.building import builder, check_trials, splits
+from normgauge.lab.sweep.building import builder, check_trials, imported_files, splits
+from normgauge.lab.sweep.files import file_digest
 from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, config
 
@@ -87,3 +88,22 @@ def test_none_is_spelled_in_words(tmp_path):
     read = config(tmp_path, '[grid]\n"network.options.norm" = ["none", "layer"]')
     plain, layer = (builder(trial.settings, read.folder)() for trial in expand_trials(read))
     assert "LayerNorm" not in str(plain) and "LayerNorm" in str(layer)
+
+
+def test_the_files_a_network_is_built_from(tmp_path, monkeypatch):
+    """The user's own below the folder of their file, not what is installed there; nothing for a network of the zoo."""
+    monkeypatch.syspath_prepend(str(tmp_path / "env/site-packages"))
+    for name in ("parts_of_it/sizes.py", "parts_of_it/__init__.py", "env/site-packages/installed_there.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("width = 8\n")
+    (tmp_path / "entry.py").write_text(
+        "import installed_there\n\ndef build():\n    from parts_of_it.sizes import width\n    return width\n"
+    )
+    settings = {"network.build": "entry.py:build"}
+    assert builder(settings, tmp_path)() == 8
+    found = imported_files(settings, tmp_path)
+    assert list(found) == ["entry.py", "parts_of_it/__init__.py", "parts_of_it/sizes.py"]
+    assert found["entry.py"] == file_digest(tmp_path / "entry.py") != found["parts_of_it/sizes.py"]
+    assert imported_files({"network.build": "mlp"}, tmp_path) == {}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "parts_of_it/sizes.py" in imported_files({"network.build": "parts_of_it.sizes:build"}, tmp_path)

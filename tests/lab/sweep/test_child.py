@@ -26,14 +26,15 @@ def begun(tmp_path: Path, *parts: str, **options: str) -> tuple[Path, Record]:
 
 
 def test_a_trial_measures_what_it_says(tmp_path):
-    head = HEAD.replace("samples = 4", 'samples = 4\nscopes = ["point", "ball:0.1"]')
+    head = HEAD.replace("samples = 4", 'samples = 6\nscopes = ["point", "ball:0.1"]')
     place, record = begun(tmp_path, '[grid]\n"network.options.norm" = ["batch"]', head=head)
     result = child.run_trial(place, record)
     assert list(result.values) == measure_names(["point", "ball:0.1"])
     values = {name: value for name, value in result.values.items() if value is not None}
     assert values["gap"] == pytest.approx(values["train_accuracy"] - values["test_accuracy"])
     assert values["loss_gap"] == pytest.approx(values["test_loss"] - values["train_loss"])
-    assert values["point.log10_lower"] <= values["point.log10_upper"] <= values["point.log10_folded"] + 1e-9
+    assert values["point.log10_median"] <= values["point.log10_lower"] <= values["point.log10_upper"]
+    assert values["point.log10_upper"] <= values["point.log10_balanced"] <= values["point.log10_folded"] + 1e-9
     assert values["point.log10_upper"] <= values["ball:0.1.log10_upper"]
     assert values["alarms"] >= 0 and len(result.losses) == 2 and result.losses[1] < result.losses[0]
     run = store.read(place / "run.jsonl")

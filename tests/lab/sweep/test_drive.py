@@ -14,7 +14,9 @@ from normgauge.lab.sweep.files import (
     RECORD,
     RESULT,
     Result,
+    file_digest,
     read_record,
+    write_imports,
     write_result,
 )
 from normgauge.lab.sweep.space import SweepTrial, expand_trials
@@ -144,11 +146,25 @@ def test_a_file_that_changed_is_noticed(tmp_path):
     folder = Folder(tmp_path / "out", read.folder, code)
     drive(trials[:1], folder, Pretend())
     (folder.begin(trials[1]) / CHECKPOINT).touch()
-    assert folder.outdated(trials) == 0
+    assert not any(folder.outcome(trial).outdated for trial in trials)
     (tmp_path / "nets.py").write_text("# another\n")
     changed = Folder(tmp_path / "out", read.folder, code)
-    assert changed.outdated(trials) == 1
+    assert [changed.outcome(trial).outdated for trial in trials] == [True, False, False]
     assert not (changed.begin(trials[1]) / CHECKPOINT).exists()
+
+
+def test_an_import_that_changed_is_noticed(tmp_path):
+    read = config(tmp_path, GRID, head='[network]\nbuild = "nets.py:build"')
+    trials, folder = expand_trials(read), Folder(tmp_path / "out", read.folder, {})
+    (tmp_path / "helper.py").write_text("width = 32\n")
+    drive(trials[:2], folder, Pretend(), keep=True)
+    write_imports(folder.place(trials[0]), {"helper.py": file_digest(tmp_path / "helper.py")})
+    assert not folder.outcome(trials[0]).outdated
+    (tmp_path / "helper.py").write_text("width = 512\n")
+    assert [folder.outcome(trial).outdated for trial in trials] == [True, False, False]
+    folder.forget(trials[0])
+    assert folder.outcome(trials[0]).status == "new" and not (folder.place(trials[0]) / CHECKPOINT).exists()
+    assert not folder.outcome(trials[0]).outdated
 
 
 def tallied(left: float | None) -> str:

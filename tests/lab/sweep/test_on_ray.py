@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -129,9 +130,22 @@ def test_a_ray_that_runs_already_is_used_and_left_running(ray):
     assert ray.running
 
 
-def test_a_cluster_is_joined_by_its_address(ray):
-    with OnRay(1, Limits(1), "host:1"):
-        assert ray.asked["address"] == "host:1" and "num_cpus" not in ray.asked
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://localhost:{}", "auto"])
+def test_a_cluster_is_joined_by_its_address(ray, form):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = form.format(server.getsockname()[1])
+        with OnRay(1, Limits(1), address):
+            assert ray.asked["address"] == address and "num_cpus" not in ray.asked
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "ray://127.0.0.1", "no-such-host.invalid"])
+def test_an_address_where_nothing_listens_is_refused_at_once(ray, host):
+    """Ray itself tries for two minutes, and then tells of its own files."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(InputError, match=f"no Ray cluster at {host}:{port}: .*; give the address that `ray start"):
+        OnRay(1, Limits(1), f"{host}:{port}")
+    assert ray.asked == {}
 
 
 def test_ray_that_is_not_installed(monkeypatch):
@@ -140,7 +154,7 @@ def test_ray_that_is_not_installed(monkeypatch):
         OnRay(1, Limits(1))
 
 
-@pytest.mark.parametrize(("address", "words"), [("host:1", "no Ray cluster at host:1"), (None, "Ray did not start")])
+@pytest.mark.parametrize(("address", "words"), [("auto", "no Ray cluster at auto"), (None, "Ray did not start")])
 def test_a_cluster_that_is_not_there(ray, monkeypatch, address, words):
     def nobody(**_: object) -> None:
         raise ConnectionError("nothing\nanswers")

@@ -23,6 +23,7 @@ from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
+OURS = f"{THAN}; slack ours"
 DISGUISE = "a hold-out bound in disguise, since D is fresh to the encoder: features.encoder_holdout is the plain one"
 LARGEST = 10**12 // 2  # samples; beyond that no size is worth naming
 TAU = "τ = ½√((N−1)/m) + √(ln(1/δ)/(2m))"
@@ -98,6 +99,8 @@ def blank_row(space: CellSpace, delta: float, key: str, name: str, **told: Any) 
 def theorem20_row(space: CellSpace, delta: float, form: SlackForm) -> Row:
     """F(D) + Lipschitz term + τ, at the best loss on offer; the distances hold for the whole grid of steepness."""
     row = blank_row(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}", formula=form.formula)
+    if form.key != "published":
+        row = dataclasses.replace(row, source=OURS)
     if space.refusal:
         return row
     best = smallest_loss(space, delta, form, lambda c: space.spread.upper(c.steepness, delta / 2 / len(STEEPNESS)))

@@ -20,7 +20,7 @@ from normgauge.core.certificate import Row, RowKind, promised_row
 from normgauge.instrument.rules.normalizer import BATCH
 
 EVERYWHERE = "LayerNorm, GroupNorm, RMSNorm, 1/√ε"
-COROLLARY = "Than 2025 (arXiv 2511.00958), Corollary {}"
+COROLLARY = "Than 2025 (arXiv 2511.00958), Corollary {}; slack ours"
 NO_CENTRES = "local cells need inputs the training never saw: give unlabeled= or holdout="
 
 

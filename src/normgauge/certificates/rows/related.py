@@ -17,7 +17,7 @@ from normgauge.certificates.bounds.than_phan2025 import computable_bound
 from normgauge.certificates.conditions import HOLDOUT, joined_conditions
 from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.facts.space import STEEPNESS, CellSpace, sample_distances
-from normgauge.certificates.rows.cells import SLACK, VARIATION, blank_row, hopeless_row, smallest_loss
+from normgauge.certificates.rows.cells import OURS, SLACK, VARIATION, blank_row, hopeless_row, smallest_loss
 from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 PARTNERS = 4  # training samples each fresh point is compared with
@@ -54,6 +54,7 @@ def lambda_row(space: CellSpace, delta: float, fresh: DataSample | None) -> Row:
         delta,
         "theorem20.holdout",
         "Theorem 20, distances from a hold-out",
+        source=OURS,
         formula="F(D) + Σ_{n_i>0}(m_i/m)ρ̂_i + √(½ln(1/δ')Σ(m_i/m)²/n_i) + share of cells without a fresh point + C·τ",
         consumed=(Consumed.TRAIN_LABELS, Consumed.HOLDOUT_LABELS),
     )
@@ -129,6 +130,7 @@ def direct(space: CellSpace, delta: float, fresh: DataSample | None, wrong: Tens
         delta,
         "equation66",
         "Equation (66), change of the loss from a hold-out",
+        source=OURS.replace("Theorem 20", "equation (66)"),
         formula="error on D + Σ(m_i/m) mean|e(x)−e(s)| over fresh x and s of the cell + τ",
         consumed=(Consumed.TRAIN_LABELS, Consumed.HOLDOUT_LABELS),
         limit=1.0,

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.multipliers import Multipliers, kept_multipliers
-from normgauge.core.rounding import log_outward
+from normgauge.core.rounding import log_inward, log_outward
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import PROBES
@@ -62,6 +62,7 @@ class Headline:
         notes: what a reader should know.
         multipliers: what it was proved with.
         steepest: a direction at each sample, (samples, inputs), in which the network is about as steep, if one was met.
+        log_lower: at the samples, the lower ends of what encloses their Jacobians' norms; −inf where nothing does.
     """
 
     log_upper: Tensor
@@ -71,6 +72,7 @@ class Headline:
     notes: tuple[str, ...] = ()
     multipliers: tuple[Multipliers, ...] = ()
     steepest: Tensor | None = None
+    log_lower: Tensor | None = None
 
     @property
     def total(self) -> float:
@@ -118,17 +120,19 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     found = session.once(("jacobians", budget), lambda: _computed(session, budget))
     if found is None or len(found.norms) != len(plain.log_upper):
         return plain
-    seen = torch.where(on_kink(parts), INF, found.norms)
+    kinked = on_kink(parts)
+    seen = torch.where(kinked, INF, found.norms)
     logs = torch.tensor([log_outward(float(n)) if math.isfinite(n) else INF for n in seen], dtype=torch.float64)
-    if not float(torch.minimum(logs, plain.log_upper).max()) < plain.total:
-        return plain
     lowest = torch.minimum(logs, plain.log_upper)
+    least = torch.minimum(torch.where(kinked, 0.0, found.least).log(), lowest)
+    if not float(lowest.max()) < plain.total:
+        return dataclasses.replace(plain, log_lower=least)
     known = bool((logs <= plain.log_upper).any())
     notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
     if found.wide > 0.02:
         notes.append(f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}; more effort would narrow it")
     evidence = Evidence.COMPUTED if known else None
-    return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), steepest=found.steepest)
+    return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), (), found.steepest, least)
 
 
 def _computed(session: Session, budget: float) -> JacobianNorms | None:
@@ -207,6 +211,7 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
     """The bound of every sample, or of the first for all inputs; None where the network is not followed."""
     samples = 1 if session.together or math.isinf(radius) else session.samples
     logs, chance, proved = plain.log_upper.clone(), 0.0, [False] * len(plain.log_upper)
+    least = torch.full_like(logs, -INF)
     used: dict[int, list[float]] = {}
     spending = spending_of(session)
     first = swept_sample(session, parts, 0, radius, spending.rows)
@@ -228,11 +233,14 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
             bound, used[sample] = bound_again(swept, given), given.tolist()
         proved[sample] = math.isfinite(bound)
         logs[sample] = min(float(logs[sample]), log_outward(bound) if proved[sample] else INF)
+        if radius == 0 and proved[sample]:
+            least[sample] = min(log_inward(swept.least()), float(logs[sample]))
         chance += swept.chance
     better = float(logs.max()) < plain.total or (radius == 0 and proved[int(logs.argmax())])
     kept = kept_multipliers(used) if radius else ()
     notes = () if tune else (UNTUNED,)
-    return Headline(logs, OPEN_UNITS, None, chance, notes, kept) if better else None
+    known = None if radius else least
+    return Headline(logs, OPEN_UNITS, None, chance, notes, kept, log_lower=known) if better else None
 
 
 def step_seconds(swept: Swept) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import house_up
+from normgauge.core.rounding import house_down, house_up
 from normgauge.instrument.probe.jacobian import random_rows
 from normgauge.instrument.probe.linearize import Linearization, SampleMap, row_norms, unit_rows
 from normgauge.instrument.probe.work import GRAPH, PULL, PUSH
@@ -37,12 +37,14 @@ class JacobianNorms:
 
     Attributes:
         norms: ‖J‖ at each sample from above, infinite where a difference quotient says otherwise; float64.
-        chance: that one of them is too small.
+        least: the same from below, 0 there.
+        chance: that one of the norms is too small.
         wide: log(upper/lower) of the widest.
         steepest: a direction at each sample in which its Jacobian is about as steep, (samples, inputs), if one was met.
     """
 
     norms: Tensor
+    least: Tensor
     chance: float = 0.0
     wide: float = 0.0
     steepest: Tensor | None = None
@@ -77,15 +79,16 @@ def jacobian_norms(network: SampleMap, budget: float, seed: int, fewest: int = 0
     if not tangent.tracked:
         return None
     agreed = _agrees(network, tangent) & (found.norms > SMALLEST)
-    return replace(found, norms=torch.where(agreed, found.norms, math.inf).cpu())
+    least = torch.where(agreed & found.norms.isfinite(), house_down(found.least), 0.0)
+    return replace(found, norms=torch.where(agreed, found.norms, math.inf).cpu(), least=least.cpu())
 
 
 def _all_rows(network: SampleMap, tangent: Linearization) -> JacobianNorms:
     samples, outputs = network.samples, network.outputs
     eye = torch.eye(outputs, dtype=torch.float64, device=network.start.device)
     rows = torch.stack([tangent.pull(eye[k].expand(samples, -1)) for k in range(outputs)], dim=1)
-    upper = norms_squared(rows)[1].sqrt()
-    return JacobianNorms(house_up(torch.where(upper.isfinite(), upper, math.inf)))
+    lower, upper = (end.sqrt() for end in norms_squared(rows))
+    return JacobianNorms(house_up(torch.where(upper.isfinite(), upper, math.inf)), lower)
 
 
 def _random_start(network: SampleMap, tangent: Linearization, steps: int, seed: int) -> JacobianNorms:
@@ -108,7 +111,7 @@ def _random_start(network: SampleMap, tangent: Linearization, steps: int, seed: 
     upper, lower = ends.upper.sqrt(), ends.lower.sqrt()
     wide = float((upper / lower.clamp_min(torch.finfo(torch.float64).tiny)).log().max())
     known = top if inside else tangent.pull(top)
-    return JacobianNorms(torch.where(upper.isfinite(), upper, math.inf), CHANCE * network.samples, wide, known)
+    return JacobianNorms(torch.where(upper.isfinite(), upper, math.inf), lower, CHANCE * network.samples, wide, known)
 
 
 def _agrees(network: SampleMap, tangent: Linearization) -> Tensor:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import dot_error, house_up
+from normgauge.core.rounding import dot_error, house_down, house_up
 from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Units, factored, restrained
 from normgauge.instrument.local.valley import Valley, affordable, descended_multipliers
+from normgauge.instrument.spectral.dense import norms_squared
 
 INF = math.inf
 HUGE = 1e100  # a size that can still be worked with
@@ -57,6 +58,15 @@ class Swept:
             return 0.0
         found = factor.norm_bound(target, error)
         return max(found, 1 / HUGE) if math.isfinite(found) else INF
+
+    def least(self) -> float:
+        """A slope that the network has at the sample itself; 0 where a unit is open there.
+
+        ‖J‖ ≥ ‖T‖ − ‖J − T‖ for the target T.
+        """
+        if len(self.units.rows):
+            return 0.0
+        return max(house_down(math.sqrt(float(norms_squared(self.target)[0])) - self.error), 0.0)
 
     def row_bounds(self, rows: Tensor) -> Tensor | None:
         """An upper bound of the slope of each row's own combination of outputs; None where nothing is proved."""

@@ -24,9 +24,10 @@ def focused_search(
     """`search` from the samples with the steepest slopes.
 
     Where the Jacobians of all samples fit the budget, they are computed. Otherwise the rough slope of each is
-    max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, and rarely far below it for networks with few outputs; the
-    samples that are not searched keep it as their lower bound. ``function`` must accept part of the batch; ``output``
-    is what it returns for the whole, if that is known.
+    max ‖J(x)ᵀu‖ over two unit vectors u: at most ‖J(x)‖, of which it has been seen to be a third; the samples that are
+    not searched keep it as their lower bound. ``function`` must accept part of the batch; ``output``
+    is what it returns for the whole, if that is known. Where slopes at the samples are known, as a ``floor``, they are
+    the rough ones: no sample is told less, however many there are.
 
     Where any slope counts, wherever it is met, the look is in single precision if there is one: what a sample keeps is
     cut to the largest slope that was confirmed, and so never more than the network has.
@@ -40,6 +41,9 @@ def focused_search(
     network.work = dataclasses.replace(one, products=one.products * samples, entries=one.entries * samples)
     with network.scouted(options.get("quick") if radius == math.inf else None) as scout:
         rough = _looks(scout)
+    floor = options.get("floor")
+    if floor is not None:
+        rough = torch.maximum(rough, floor.exp())
     if network.work.seconds * top_pair_runs(network) < BUDGET:
         every = search(function, x, samples, 0.0, **options)
         if not radius:
@@ -48,6 +52,7 @@ def focused_search(
     best = rough.topk(KEEP).indices.sort().values
     marks = options.get("marks")
     few = {"budget": BUDGET, **options, "marks": None if marks is None else marks[best]}
+    few["floor"] = None if floor is None else floor[best]
     found = search(function, x[best], KEEP, radius, **few)
     lower = torch.minimum(rough.log(), torch.tensor(found.log_best, dtype=torch.float64))
     lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower

@@ -104,6 +104,7 @@ def search(
     brief: bool = False,
     marks: Tensor | None = None,
     first: Tensor | None = None,
+    floor: Tensor | None = None,
 ) -> Found:
     """Look for the steepest slope of ``function`` at, around or away from the samples of ``x``.
 
@@ -136,6 +137,7 @@ def search(
         brief: half the budget, no secants where a large network has slopes without them, and one look at a mark.
         marks: further points to look at, one a sample, like ``x``; the way to them is looked at too.
         first: directions to begin with, (samples, inputs), where they are known to be steep.
+        floor: logs of slopes that the network is known to have at the samples, (samples,).
 
     Returns:
         What was found. Where the output's axis cannot be divided among the samples, one value for the whole tensor.
@@ -172,7 +174,9 @@ def search(
             network.calls += many.calls if many is not scout else 0
     stood = stands[0] if scout is network else stands[0].again(network)
     if radius == 0:
-        return _with_direction(_at_points(network, points, stood.pair), stood) if tracked else _untracked(network)
+        if not tracked:
+            return _untracked(network)
+        return _with_direction(_at_points(network, points, stood.pair, floor), stood)
     met = [confirmed_slopes(network, points, stood.pair)]
     reached = met[0].slope
     likely = (1 - network.rounding) / (1 - scout.rounding) / (1 + 32 * scout.eps)  # of what the scout saw
@@ -205,19 +209,23 @@ def _with_direction(found: Found, start: Stand) -> Found:
     return replace(found, steepest=(worst, start.pair.right[worst]))
 
 
-def _at_points(network: SampleMap, points: Tensor, pair: TopPair) -> Found:
+def _at_points(network: SampleMap, points: Tensor, pair: TopPair, floor: Tensor | None = None) -> Found:
     """The Jacobians at the samples: never more than at the exact point, never more than beside it.
 
     On a kink autograd's value at the exact point may exceed the truth; beside it, a normalizer of a nearly constant
-    sample may be steeper than the upper bound at the exact point allows.
+    sample may be steeper than the upper bound at the exact point allows. What rounding takes from a slope is given back
+    where a ``floor`` knows better.
     """
     exact = row_norms(network.at(network.start, once=True).pull(pair.left)) * (1 - network.rounding)
     sigma = torch.minimum(pair.sigma, torch.where(exact.isfinite(), exact, 0.0))
     shown = confirmed_slopes(network, points, pair)
     sigma = torch.minimum(sigma, shown.slope)
+    if floor is not None and len(floor) == len(sigma):
+        sigma = torch.where(shown.slope > 0, torch.maximum(sigma, floor.exp().to(sigma)), 0.0)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
-    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, _lengths([shown]))
+    lengths = (float(shown.run[best]), float(shown.rise[best])) if sigma[best] > 0 else None
+    return Found(sigma.log(), float(sigma[best].log()), where, network.calls, 0, lengths)
 
 
 def _visit_landmarks(

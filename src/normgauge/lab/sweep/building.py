@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,18 +16,42 @@ from torch import nn
 
 from normgauge.core.errors import InputError, LoadError
 from normgauge.core.user_code import locate_object, one_line
+from normgauge.lab.sweep.files import file_digest
 from normgauge.lab.sweep.keys import OPTIONS, nearest_name
 from normgauge.lab.sweep.space import SweepTrial
 from normgauge.lab.zoo import DATASETS, ZOO, Split
 
 Settings = Mapping[str, Any]
 FEW = 2
+INSTALLED = {"site-packages", "dist-packages", "normgauge"}  # folders whose files are not the user's own
 
 
 def code_file(settings: Settings, folder: Path) -> Path | None:
     """The user's file that builds the network; None for a network of the zoo or of a package."""
     place = str(settings["network.build"]).rpartition(":")[0]
     return folder / place if place.endswith(".py") else None
+
+
+def imported_files(settings: Settings, folder: Path) -> dict[str, str]:
+    """The files that the network's code was loaded from until now, by their path from ``folder``, each with a digest.
+
+    They are those of the modules below the folder of the user's file, or of the package that was named, but for what is
+    installed there.
+    """
+    place = str(settings["network.build"]).rpartition(":")[0]
+    if not place:
+        return {}
+    own = code_file(settings, folder)
+    main = own if own is not None else Path(str(getattr(sys.modules.get(place.partition(".")[0]), "__file__", "")))
+    root = main.resolve().parent
+    prefixes = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
+    apart = [prefix for prefix in prefixes if prefix != root and prefix.is_relative_to(root)]  # an environment in it
+    named = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = {Path(name).resolve() for name in named if isinstance(name, str) and os.path.isabs(name)}
+    inside = [file for file in files if file.is_relative_to(root)]
+    own_ones = [file for file in inside if not any(file.is_relative_to(prefix) for prefix in apart)]
+    kept = [file for file in own_ones if not INSTALLED.intersection(file.relative_to(root).parts)]
+    return {os.path.relpath(file, folder.resolve()): file_digest(file) for file in sorted(kept)}
 
 
 def builder(settings: Settings, folder: Path) -> Callable[[], nn.Module]:

@@ -14,8 +14,9 @@ from torch import nn
 
 from normgauge.core import store
 from normgauge.core.errors import LoadError, NormgaugeError
+from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import readings
-from normgauge.lab.sweep.building import builder, splits
+from normgauge.lab.sweep.building import builder, imported_files, splits
 from normgauge.lab.sweep.files import (
     CHECKPOINT,
     LOCK,
@@ -24,11 +25,13 @@ from normgauge.lab.sweep.files import (
     Result,
     exclusive_lock,
     read_record,
+    write_imports,
     write_result,
 )
 from normgauge.lab.training import evaluate_model, train
 from normgauge.lab.zoo import Split
 from normgauge.monitor.monitor import Monitor
+from normgauge.render.numbers import NEAR
 from normgauge.render.verdict import refutation_sentence
 
 Values = dict[str, float | None]
@@ -71,6 +74,8 @@ def run_trial(place: Path, record: Record) -> Result:
     model = builder(settings, folder)()
     if not isinstance(model, nn.Module):
         raise LoadError(f"{settings['network.build']}: expected a torch.nn.Module, got {type(model).__name__}")
+    loaded = imported_files(settings, folder)
+    write_imports(place, loaded)
     model.to(torch.device(str(settings["training.device"])))
     options = {
         key.removeprefix("training."): value
@@ -89,6 +94,7 @@ def run_trial(place: Path, record: Record) -> Result:
         )
     values = _scores(model, train_split, test_split)
     found, notes = _measured(model, test_split, settings)
+    write_imports(place, {**imported_files(settings, folder), **loaded})  # with what was loaded on the way
     alarms = alarm_count(place) if settings["monitor"] else None
     return Result({**values, **found, "alarms": alarms}, notes, history.losses)
 
@@ -152,8 +158,9 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
         found = readings(model, batch, settings["measure.scopes"], **asked)
     except NormgaugeError as error:
         return {}, (f"not gauged: {' '.join(str(error).split())}",)
-    ends = ("log10_upper", "log10_folded", "log10_lower")
+    ends = ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")
     values: Values = {f"{reading.scope}.{end}": getattr(reading, end) for reading in found for end in ends}
+    values |= {f"{r.scope}.log10_median": m.lo / LN10 for r in found if (m := r.log_median) and m.width <= NEAR}
     published = found[0].published
     if "log10_P_w" in published:
         values["log10_P_w"] = float(published["log10_P_w"])

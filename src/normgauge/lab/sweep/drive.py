@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,6 +14,8 @@ from normgauge.lab.sweep.files import (
     CHECKPOINT,
     RESULT,
     Record,
+    file_digest,
+    read_imports,
     read_record,
     read_result,
     write_record,
@@ -65,9 +66,7 @@ class Folder:
 
     def __init__(self, out: Path, config_folder: Path, code: dict[str, Path | None]) -> None:
         self.out, self.config_folder = out, config_folder
-        self._digests = {
-            key: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for key, file in code.items() if file is not None
-        }
+        self._digests = {key: file_digest(file) for key, file in code.items() if file is not None}
 
     def place(self, trial: SweepTrial) -> Path:
         """The folder of a trial."""
@@ -88,6 +87,7 @@ class Folder:
             seconds=record.seconds,
             error=record.error if status == "failed" else "",
             notes=() if result is None else result.notes,
+            outdated=result is not None and self._changed(trial, record),
         )
 
     def others(self, trials: Sequence[SweepTrial]) -> int:
@@ -96,20 +96,24 @@ class Folder:
         place = self.out / TRIALS
         return sum(found.is_dir() and found.name not in own for found in place.iterdir()) if place.is_dir() else 0
 
-    def outdated(self, trials: Sequence[SweepTrial]) -> int:
-        """How many finished trials used another version of the user's file."""
-        return sum(
-            record is not None and record.status == "done" and record.code != self._digest_of(trial)
-            for trial in trials
-            for record in (read_record(self.place(trial)),)
+    def _changed(self, trial: SweepTrial, record: Record) -> bool:
+        """Whether the user's file, or one that it had imported from beside it, is another now."""
+        imported = read_imports(self.place(trial)).items()
+        return record.code != self._digest_of(trial) or any(
+            file_digest(self.config_folder / path) != digest for path, digest in imported
         )
+
+    def forget(self, trial: SweepTrial) -> None:
+        """Take a trial's result away, and what it would resume from: it is to run again."""
+        for name in (RESULT, CHECKPOINT):
+            (self.place(trial) / name).unlink(missing_ok=True)
 
     def begin(self, trial: SweepTrial) -> Path:
         """Write down that an attempt begins."""
         place = self.place(trial)
         place.mkdir(parents=True, exist_ok=True)
         before, now = read_record(place) or self._fresh(trial), self._fresh(trial)
-        if before.code != now.code:
+        if self._changed(trial, before):
             (place / CHECKPOINT).unlink(missing_ok=True)  # of another network, perhaps
         (place / RESULT).unlink(missing_ok=True)
         write_record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +28,10 @@ SCHEMA = 1
 FORMAT = "normgauge-sweep"
 SCORES = ("train_accuracy", "test_accuracy", "gap", "train_loss", "test_loss", "loss_gap")
 PRODUCTS = ("log10_P_w", *(f"log10_prod_inv_sigma_{end}" for end in ("min", "rms", "max")))
-RECORD, RESULT, CHECKPOINT, RUN, LOG, LOCK = (
+RECORD, RESULT, IMPORTS, CHECKPOINT, RUN, LOG, LOCK = (
     "trial.json",
     "result.json",
+    "imports.json",
     "checkpoint.pt",
     "run.jsonl",
     "log.txt",
@@ -104,6 +106,24 @@ def read_result(place: Path) -> Result | None:
     return _read(place / RESULT, result)
 
 
+def write_imports(place: Path, digests: Mapping[str, str]) -> None:
+    """Write imports.json: the digest of each file of the user's that the trial's code was loaded from."""
+    write_whole(place / IMPORTS, {"schema": SCHEMA, "files": dict(digests)})
+
+
+def read_imports(place: Path) -> dict[str, str]:
+    """The digests of a folder, by path; none where they are absent or damaged."""
+    return _read(place / IMPORTS, lambda data: {str(path): str(digest) for path, digest in data["files"].items()}) or {}
+
+
+def file_digest(path: Path) -> str:
+    """Twelve hexadecimal digits that depend on the bytes of a file; "" where there is none."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError:
+        return ""
+
+
 def json_number(value: float | None) -> float | str | None:
     """A number as strict JSON allows it: "inf", "-inf" and "nan" are strings."""
     return value if value is None or math.isfinite(value) else str(float(value))
@@ -120,14 +140,14 @@ def _read(path: Path, made: Callable[[dict[str, Any]], Made]) -> Made | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return made(data) if isinstance(data, dict) and data.pop("schema", None) == SCHEMA else None
-    except (OSError, TypeError, ValueError):
+    except (AttributeError, KeyError, OSError, TypeError, ValueError):
         return None
 
 
 def measure_names(scopes: Sequence[str]) -> list[str]:
     """What a trial may measure when it is gauged in these scopes."""
-    bounds = [f"{scope}.log10_{end}" for scope in scopes for end in ("upper", "folded", "lower")]
-    return [*SCORES, *bounds, *PRODUCTS, "alarms"]
+    bounds = [f"{scope}.log10_{end}" for scope in scopes for end in ("upper", "balanced", "folded", "lower")]
+    return [*SCORES, *bounds, *["point.log10_median"] * ("point" in scopes), *PRODUCTS, "alarms"]
 
 
 def to_json(config: Config, outcomes: Sequence[TrialOutcome]) -> dict[str, Any]:
@@ -163,12 +183,24 @@ def _trial(outcome: TrialOutcome) -> dict[str, Any]:
         "settings": dict(outcome.point),
         "seed": outcome.seed,
         "status": outcome.status,
+        "outdated": outcome.outdated,
         "attempts": outcome.attempts,
         "seconds": outcome.seconds,
         "error": outcome.error,
         "notes": list(outcome.notes),
         "values": {name: json_number(value) for name, value in outcome.values.items()},
     }
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock on a file; False where that cannot be told."""
+    if not path.exists():
+        return False
+    try:
+        with exclusive_lock(path, "held"):
+            return False
+    except (InputError, OSError):
+        return True
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import socket
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,7 @@ from normgauge.lab.sweep.attempt import Ended, Limits, run_attempt
 from normgauge.lab.sweep.engine import Engine
 
 MOMENT = 0.2  # seconds to wait for a task to end
+ANSWER = 3.0  # seconds for a cluster to take a connection: Ray itself tries for two minutes
 
 
 class OnRay(Engine):
@@ -79,6 +82,7 @@ def _connected(cpus: int, address: str | None) -> tuple[ModuleType, bool]:
         raise InputError("--engine ray needs Ray: pip install 'normgauge[ray]'") from None
     if ray.is_initialized():
         return ray, False
+    _check_address(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address is not None:
@@ -90,3 +94,22 @@ def _connected(cpus: int, address: str | None) -> tuple[ModuleType, bool]:
         where = f"no Ray cluster at {address}" if address else "Ray did not start here"
         raise InputError(f"{where}: {told}") from None
     return ray, True
+
+
+def _check_address(address: str | None) -> None:
+    """Refuse an address at which nothing listens, before Ray tries it again and again.
+
+    Raises:
+        InputError: when there is none.
+    """
+    place = re.fullmatch(r"(?:ray://)?(?:\[([^\]]+)\]|([^:/]+)):(\d{1,5})", address or "")
+    if place is None:
+        return  # auto, or another form that Ray knows
+    try:
+        socket.create_connection((place[1] or place[2], int(place[3])), ANSWER).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"no Ray cluster at {address}: {why}; give the address that `ray start --head` printed, or none for a "
+            "small cluster begun here"
+        ) from None

@@ -419,8 +419,8 @@ def cells_distance(draw: Draw) -> Found:
         pairs = torch.where(others > 0, sums / others.clamp_min(1), 1.0)
         gaps.append(float((inside**2 - inside + 0.5 - pairs).mean()))  # E|U − s| for U uniform on the cell
     limit = 3 * math.sqrt(math.log(1 / DELTA) / (2 * m))
-    yield below("share of draws that break it", sum(gap > limit for gap in gaps) / len(gaps), predicted=DELTA)
     yield equals("mean difference, over R", sum(gaps) / len(gaps), predicted=0.0, scale=1.0, rel=0.02)
+    yield below("share of draws that break it", sum(gap > limit for gap in gaps) / len(gaps), predicted=DELTA)
     u, s = draw.uniform(200_000), draw.number()
     yield equals("E|U − s|, simulated", (u - s).abs().mean(), predicted=s**2 - s + 0.5, rel=0.02)
 

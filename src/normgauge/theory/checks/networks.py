@@ -135,6 +135,19 @@ def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], powe
 
 def product_of_norms(draw: Draw) -> Found:
     yield from same_function(draw, "P_w", lambda stack: norm_product(stack.weights), 1)
+    weights = random_matrices(draw, draw.integer(2, 5), low=3)
+    x, spread, even = draw.normal(weights[0].shape[1]), torch.logspace(-3, 3, 7).double(), draw.decade(-3, 3)
+    ways = [spread[torch.arange(len(w)) % 7] for w in weights[:-1]]  # the factors of each hidden unit
+    units, whole = ([*weights], [*weights])
+    for k, d in enumerate(ways):
+        units[k : k + 2] = d[:, None] * units[k], units[k + 1] / d
+        whole[k : k + 2] = even * whole[k], whole[k + 1] / even
+    yield moves("P_w of a ReLU network, its units rescaled", norm_product(weights), norm_product(units))
+    yield equals("P_w, its layers rescaled", norm_product(whole), predicted=norm_product(weights))
+    there, way = relu_net(weights, x), draw.normal(len(weights[-1]))
+    yield equals("its output, along a random direction", relu_net(units, x), predicted=there, along=way)
+    slope = spectral_norm(jacobian(lambda v: relu_net(weights, v), x))
+    yield below("its slope, against P_w of the copy", slope, predicted=norm_product(units))
 
 
 def product_of_deviations(draw: Draw) -> Found:
@@ -169,12 +182,12 @@ def bounds(stack: Stack) -> tuple[float, float, float, float]:
 def theorem_9(draw: Draw) -> Found:
     depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
     stack, layer = frozen_stack(draw, depth), frozen_stack(draw, 1, on=True)
-    slope = jacobian_slope(layer, points[0, : layer.weights[0].shape[1]])
-    yield equals("slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0])
     found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
     separate, _, _, folded = bounds(stack)
     yield below("largest slope of five points", found, predicted=folded, published=separate)
-    yield below("folded bound against Theorem 9", folded, predicted=separate)
+    yield below("folded bound, against Theorem 9's", folded, predicted=separate, published=separate)
+    slope = jacobian_slope(layer, points[0, : layer.weights[0].shape[1]])
+    yield equals("slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0])
     flat, slope = equal_channels(draw, depth, channels)
     met = bounds(flat)[0]
     yield equals("equal channels: Theorem 9 is met", slope, predicted=met, published=met)
@@ -186,7 +199,7 @@ def corollary_10_1(draw: Draw) -> Found:
     found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
     separate, first, _, folded = bounds(stack)
     yield below("largest slope of five points", found, predicted=folded, published=first)
-    yield below("Theorem 9 with the largest entries, against (1)", separate, predicted=first)
+    yield below("Theorem 9's bound, with the largest entries, against (1)", separate, predicted=first, published=first)
     flat, slope = equal_channels(draw, depth, channels)
     separate, first, _, _ = bounds(flat)
     yield equals("equal channels: slope", slope, predicted=separate, published=first)
@@ -199,7 +212,7 @@ def corollary_10_2(draw: Draw) -> Found:
     found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
     _, first, second, folded = bounds(stack)
     yield below("largest slope of five points", found, predicted=folded, published=second)
-    yield below("(1) against (2)", first, predicted=second)
+    yield below("bound (1), against (2)", first, predicted=second, published=second)
     alike, slope = equal_channels(draw, depth, channels, same=True)
     separate, _, second, _ = bounds(alike)
     yield equals("layers alike: slope", slope, predicted=separate, published=second)
@@ -209,8 +222,8 @@ def corollary_10_2(draw: Draw) -> Found:
 
 
 def batch_norm_reduces(draw: Draw) -> Found:
-    n, gain = draw.integer(2, 5), draw.decade(1.1, 2)
-    x = draw.normal(400, n)
+    n, other = draw.integer(2, 5), draw.decade(-2, 3)
+    x, scale = draw.normal(4000, n), 10.0
 
     def normalized(gain: float) -> Stack:
         first = gain * x
@@ -218,16 +231,16 @@ def batch_norm_reduces(draw: Draw) -> Found:
         eye, both = gain * torch.eye(n).double(), (first, second)
         return Stack((eye, -eye), tuple(y.mean(0) for y in both), tuple(y.var(0) for y in both), TINY)
 
-    plain, net, just_on = (-gain * (gain * x).relu()).relu(), normalized(gain), x.mean(0) + 1e-6
-    yield equals("largest output without BatchNorm: constant 0", plain.max(), predicted=0.0, scale=1.0)
-    yield below("largest 1/σ against 1/5", max(float(s.max()) for s in net.inverses), predicted=1 / 5)
+    plain, net, just_on = (-scale * (scale * x).relu()).relu(), normalized(scale), x.mean(0) + 1e-6
     slope = spectral_norm(jacobian(net, just_on))
-    yield exceeds("slope with BatchNorm, against without", slope, published=0.0)
-    yield equals("slope with BatchNorm", slope, predicted=gain**2 * (net.inverses[0] * net.inverses[1]).max())
-    yield equals(
-        "with weights a tenth as large", spectral_norm(jacobian(normalized(gain / 10), just_on)), predicted=slope
-    )
-    yield below("the bound Πs_k falls by Πmax 1/σ_k", bounds(net)[0], predicted=norm_product(net.weights) / 5**2)
+    yield exceeds("slope with BatchNorm, W = ±10·I, against that without", slope, published=0.0)
+    yield equals("largest output without BatchNorm, a constant 0", plain.max(), predicted=0.0, scale=1.0)
+    yield below("largest 1/σ, against 1/5", max(float(s.max()) for s in net.inverses), predicted=1 / 5)
+    yield equals("slope with BatchNorm", slope, predicted=scale**2 * (net.inverses[0] * net.inverses[1]).max())
+    again = spectral_norm(jacobian(normalized(other), just_on))
+    yield equals(f"the same, W = ±{other:.3g}·I", again, predicted=slope)
+    most = norm_product(net.weights) / 5**2
+    yield below("bound P_w·Π max 1/σ_k, W = ±10·I, against P_w/5²", bounds(net)[0], predicted=most)
 
 
 def chain(weights: Sequence[Tensor], x: Tensor, eps: float) -> tuple[Tensor, list[Tensor]]:

@@ -83,16 +83,16 @@ def lemma_1(draw: Draw) -> Found:
     slopes = jacobian(lambda x: module(x[None]), draw.normal(n))
     inverse = 1 / (running_statistics(module)[1] + module.eps).sqrt()
     printed = math.sqrt(float((inverse**2).sum()))
-    yield equals("slope", spectral_norm(slopes), predicted=float(inverse.max()))
-    yield refutes("slope against the ℓ2 norm", spectral_norm(slopes), published=printed)
-    yield equals("Frobenius norm of the Jacobian is what is printed", slopes.norm(), predicted=printed)
     eps, shifted = draw.decade(-5, -1), torch.tensor([1 / 4, 1.0, 4.0], dtype=torch.float64)
     example = spectral_norm(jacobian(lambda x: F.batch_norm(x[None], 0 * x.detach(), shifted - eps, eps=eps), shifted))
-    yield refutes("σ² + ε = 1/4, 1, 4", example, published=math.sqrt(2**2 + 1**2 + 0.5**2))
-    yield equals("σ² + ε = 1/4, 1, 4", example, predicted=2.0)
+    yield refutes("slope, three signals with σ² + ε = 1/4, 1, 4", example, published=math.sqrt(2**2 + 1**2 + 0.5**2))
+    yield equals("the same", example, predicted=2.0)
+    yield equals(f"slope, {n} random signals", spectral_norm(slopes), predicted=float(inverse.max()))
+    yield refutes("the same, against the ℓ2 norm", spectral_norm(slopes), published=printed)
+    yield equals("Frobenius norm of that Jacobian, against the ℓ2 norm", slopes.norm(), predicted=printed)
     x = [2.0**k for k in range(10)]
     lines = (("true constant", (1.0,) * 10), ("as printed", tuple(math.sqrt(c) for c in x)))
-    yield Curve("C channels of variance 1", "channels C", "constant", tuple(x), lines, log_x=True, log_y=True)
+    yield Curve("n signals of variance 1", "signals n", "constant", tuple(x), lines, log_x=True, log_y=True)
 
 
 def lemma_1_in_resnet18(draw: Draw) -> Found:
@@ -150,13 +150,17 @@ def lemma_3(draw: Draw) -> Found:
         return jacobian(lambda u: group_norm(u, eps), v)
 
     whole = group_norm(x.reshape(1, -1), eps)
-    yield equals("one group is LayerNorm", weight @ whole, predicted=weight @ layer_norm(x.flatten(), eps))
     slopes, inverse = at(x), 1 / spread(x, eps)
-    yield equals("slope: the maximum", spectral_norm(slopes), predicted=inverse.max(), published=inverse.sum())
-    yield below("slope against the sum", spectral_norm(slopes), predicted=inverse.sum())
+    yield equals("slope", spectral_norm(slopes), predicted=inverse.max(), published=inverse.sum())
+    yield below("the same, against the sum", spectral_norm(slopes), predicted=inverse.sum(), published=inverse.sum())
+    one = weight @ layer_norm(x.flatten(), eps)
+    yield equals("output of one group, along a random direction, against LayerNorm's", weight @ whole, predicted=one)
     blocks = torch.block_diag(*(jacobian(lambda v: layer_norm(v, eps), group) for group in x))
     yield equals(
-        "what is left without the blocks", spectral_norm(slopes - blocks), predicted=0.0, scale=spectral_norm(slopes)
+        "slope less that of each group alone",
+        spectral_norm(slopes - blocks),
+        predicted=0.0,
+        scale=spectral_norm(slopes),
     )
     same = x[:1].expand(count, size)
     total = (1 / spread(same, eps)).sum()

@@ -148,7 +148,9 @@ def cut_constant(draw: Draw, what: str, head: Map) -> Found:
     slope, of_cut = (weight_slope(tail(gains, widths), v, widths[0], draw, head) for v in (h, cut))
     whole = math.sqrt(rows) * math.prod(gains) * float(h.norm())
     yield equals(f"slope of the {what} in W_i", slope, predicted=whole, published=told)
-    yield equals(f"slope of the {what}, cut input", of_cut, predicted=math.sqrt(rows) * told)
+    yield equals(
+        f"at the cut input: √{rows}, of the rows that pass, times the printed", of_cut, predicted=rows**0.5 * told
+    )
 
 
 def loss_and_network(draw: Draw) -> Found:
@@ -257,12 +259,16 @@ def factor_of_normalizers(draw: Draw) -> Found:
     before, after = (math.prod(float(s.max()) for s in net.inverses[k:]) for net in (stack, other))
     yield moves("Π_{k≥i}‖NO_k‖", before, after)
     yield equals("moved by the factors chosen", after, predicted=before / math.prod(factors[k:]))
-    way, (free, moved) = (
-        draw.normal(len(stack(x))),
-        (spectral_norm(s.weights[k]) * slope_at(s, k, x) for s in (stack, other)),
-    )
-    yield equals("output, along a random direction", way @ other(x), predicted=way @ stack(x))
-    yield equals("‖W_i‖ times the slope in W_i", moved, predicted=free)
+    way, n = draw.normal(len(stack(x))), len(stack.weights[k])
+    units, c = stack.rescaled([10 ** draw.uniform(len(w), low=0.5, high=2) for w in stack.weights]), draw.integer(0, n)
+
+    def weighed(s: Stack) -> float:
+        slopes = jacobian(lambda w: s.after(k)(w @ s.entering(k, x)), s.weights[k])
+        return float(s.weights[k][c].norm()) * spectral_norm(slopes.reshape(len(slopes), n, -1)[:, c])
+
+    for what, same in (("scaled by layers", other), ("scaled by units", units)):
+        yield equals(f"output, {what}, along a random direction", way @ same(x), predicted=way @ stack(x))
+        yield equals(f"a unit's ‖w‖ times the slope in w, {what}", weighed(same), predicted=weighed(stack))
 
 
 def other_networks(draw: Draw) -> Found:

@@ -1,0 +1,329 @@
+"""The gate of `diff --fail-above`: it refuses what it cannot compare; and the script that a pipeline runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from normgauge.cli import main
+from normgauge.cli.gate import ALLOWED, growth_words
+from normgauge.cli.gauge import gauge_json
+from normgauge.core.bound import Evidence, Scope
+from normgauge.core.reading import Finding, Reading
+from normgauge.core.spelled import LN10
+from normgauge.core.version import __version__
+from normgauge.instrument.measure import gauge
+from tests.made import layer
+from tests.made import reading as made
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SAMPLES, OTHERS = (f"sha256:{digit * 64}" for digit in "ab")
+OPTIONS = {"input": None, "output": None, "balance": True, "search": False, "width": 1e-3, "effort": "default"}
+INF = math.inf
+
+
+def reading(**changes: Any) -> Reading:
+    return made(**{"batch": SAMPLES, "options": OPTIONS, **changes})
+
+
+@pytest.fixture
+def gate(tmp_path, capsys):
+    """Hold the gate between two readings, or lists of them; returns exit code, standard output and error."""
+
+    def run(a: Reading | list[Reading], b: Reading | list[Reading], *options: str) -> tuple[int, str, str]:
+        for name, side in (("a.json", a), ("b.json", b)):
+            (tmp_path / name).write_text(json.dumps(gauge_json(side if isinstance(side, list) else [side])))
+        given = options if "--fail-above" in options else ("--fail-above", "0.3", *options)
+        code = main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), *given])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err.replace(f"{tmp_path}/", "")
+
+    return run
+
+
+@pytest.mark.parametrize(("limit", "code"), [("0.6", 0), ("0.4", 3), ("-1", 3)])
+def test_a_gate(gate, limit, code):
+    found, _, err = gate(reading(), reading(log_upper=2.5 * LN10), "--fail-above", limit)
+    told = f"growth {'FAILED' if code else 'passed'}: the upper bound, scope point, grew by 0.5000 decades; allowed are"
+    assert found == code and err == f"normgauge: {told} {limit}\n"
+
+
+def test_the_scope_that_grew_most_decides(gate):
+    ball = Scope.parse("ball:0.1")
+    a, b = [reading(), reading(scope=ball)], [reading(log_upper=2.1 * LN10), reading(scope=ball, log_upper=2.4 * LN10)]
+    code, _, err = gate(a, b)
+    assert code == 3 and "scope ball:0.1, grew by 0.4000 decades" in err
+
+
+REFUSED = {
+    "samples": (
+        {"batch": OTHERS},
+        "samples",
+        "a.json was measured on 1 sample (sha256:aaaaaaaa), b.json 1 sample (sha",
+    ),
+    "no digest": ({"batch": ""}, "samples", "b.json does not say on which samples"),
+    "together": (
+        {"batch": OTHERS, "scope": "global", "together": True},
+        "samples",
+        "a.json was measured on 1 sample (sha256:aaaaaaaa), b.json a batch (sha",
+    ),
+    "version": ({"version": "0.1.9"}, "version", f"a.json was measured by normgauge {__version__}, b.json 0.1.9"),
+    "effort": ({"options": {**OPTIONS, "effort": "quick"}}, "settings", "with effort default, b.json quick"),
+    "width": ({"options": {**OPTIONS, "width": 0.1}}, "settings", "with width 0.001, b.json 0.1"),
+    "balance": ({"options": {**OPTIONS, "balance": False}}, "settings", "with balance True, b.json False"),
+    "estimated": ({"evidence": Evidence.ESTIMATED}, "evidence", "a bound that is proved, b.json estimated"),
+    "observed": ({"evidence": Evidence.OBSERVED}, "evidence", "a bound that is proved, b.json observed"),
+    "mode": ({"mode": "train"}, "", "a.json was read in mode eval, b.json train"),
+    "input": ({"options": {**OPTIONS, "input": "ids"}}, "", "a.json has as its input none, b.json ids"),
+    "output": ({"options": {**OPTIONS, "output": "logits"}}, "", "a.json has as its output none, b.json logits"),
+}
+
+
+@pytest.mark.parametrize(("changes", "word", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_compared_is_refused(gate, changes, word, said):
+    """Whatever the numbers are; a person may allow most of it, and the verdict says what was allowed."""
+    scope = Scope.parse(changes.get("scope", "point"))
+    a, b = reading(scope=scope), reading(**{**changes, "scope": scope})
+    code, out, err = gate(a, b)
+    assert (code, out) == (1, "") and err.count("\n") == 1
+    assert err.startswith("normgauge: no gate is held: ") and said in err and "Measure both alike" in err
+    assert (f"--allow {word}" in err) == bool(word) and ("--allow" in err) == bool(word)
+    others = [part for name in ALLOWED if name != word for part in ("--allow", name)]
+    assert gate(a, b, *others)[0] == 1
+    if word:
+        code, _, err = gate(a, b, "--allow", word)
+        assert code == 0 and "growth passed: " in err and "stayed" in err and said in err
+
+
+def test_all_that_differs_is_told_at_once(gate):
+    code, _, err = gate(reading(), reading(batch=OTHERS, version="0.1.9"))
+    assert code == 1 and "Measure both alike, or allow it: --allow samples --allow version" in err
+    assert gate(reading(), reading(batch=OTHERS, version="0.1.9"), "--allow", "samples")[0] == 1
+
+
+def test_growth_that_other_samples_hide(gate):
+    """With the bounds apart by less than the limit and the samples unlike, it is not known what grew."""
+    code, out, err = gate(reading(), reading(batch=OTHERS, log_upper=2.2761 * LN10))
+    assert code == 1 and "passed" not in out + err
+    code, _, err = gate(reading(), reading(batch=OTHERS, log_upper=2.4472 * LN10), "--allow", "samples")
+    assert code == 3 and "grew by 0.4472 decades" in err
+
+
+@pytest.mark.parametrize("kinds", ["ab", "ba"])
+def test_scopes_do_not_vanish(gate, kinds):
+    more, less = [reading(), reading(scope=Scope.parse("global"), log_upper=9.0)], [reading()]
+    a, b = (more, less) if kinds == "ab" else (less, more)
+    code, out, err = gate(a, b)
+    assert (code, out) == (1, "") and f"{'a' if kinds == 'ab' else 'b'}.json alone has scope global" in err
+    code, _, err = gate(a, b, "--allow", "scopes")
+    assert code == 0 and "alone has scope global" in err
+
+
+def test_infinite_against_infinite_is_no_growth_of_nothing(gate):
+    endless = Scope.parse("global")
+    parts = {"scope": endless, "log_upper": INF, "unbounded": (Finding("cube", "it grows faster than its input"),)}
+    code, out, err = gate(reading(**parts), reading(**parts, log_lower=9.0))
+    assert (code, out) == (1, "") and "neither has a finite bound in scope global, owing to cube" in err
+    assert "--allow" not in err
+    assert gate(reading(**parts), reading(**parts, log_lower=9.0), "--allow", "infinite")[0] == 1  # nothing is left
+    code, _, err = gate([reading(), reading(**parts)], [reading(), reading(**parts)], "--allow", "infinite")
+    assert code == 0 and "scope point, stayed" in err and "neither has a finite bound in scope global" in err
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "code", "said"),
+    [
+        (1.0, INF, 3, "has no finite value any more"),
+        (INF, 1.0, 0, "is finite now"),
+        (-INF, 1.0, 3, "was 0 and is not any more"),
+        (1.0, -INF, 0, "is 0 now"),
+        (-INF, -INF, 0, "stayed"),
+        (1.0, 1.0 + 1e-9, 0, "grew by less than 0.0001 decades"),
+        (1.0, 1.0 - LN10, 0, "fell by 1.0000 decades"),
+    ],
+)
+def test_ends_of_every_kind(gate, a, b, code, said):
+    low = {"log_lower": -INF, "samples": ()}
+    found, _, err = gate(reading(log_upper=a, **low), reading(log_upper=b, **low), "--fail-above", "100")
+    assert found == code and f"scope point, {said}" in err
+    assert growth_words(reading(log_upper=a), reading(log_upper=b), 0.0) == "stayed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "Other"}, "(another model: MLP became Other)"),
+        ({"layers": (layer("f.0", "Linear", 1.0, 0), layer("new", "ReLU", 0.0, 1))}, "(other layers: f.1, head, new)"),
+        ({"input_name": "x"}, "(the input input is called x)"),
+        ({"evidence": Evidence.COMPUTED}, "(the bound was proved, is computed)"),
+        ({"path_dependent": True}, "(the bound was proved, is proved on the same path)"),
+        (
+            {"scope": Scope.parse("global"), "batch": OTHERS},
+            "(other samples, whose shape alone counts in scope global)",
+        ),
+        ({"layers": (layer("f.0", "Linear", 1.0, 0, rule="user.mine"),)}, "as good as rules of your own: user.mine"),
+        ({}, "(both are one measurement)"),
+    ],
+)
+def test_what_a_person_should_know_stands_in_the_line_of_the_verdict(gate, changes, said):
+    scope = changes.get("scope", Scope.parse("point"))
+    code, _, err = gate(reading(scope=scope), reading(**{**changes, "scope": scope}))
+    assert code == 0 and err.count("\n") == 1 and said in err and "growth passed" in err
+
+
+def test_the_same_layers_wired_in_another_way(gate):
+    class Net(nn.Module):
+        def __init__(self, skips: bool) -> None:
+            super().__init__()
+            self.skips = skips
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.first(x)
+            return self.second(h) + (h if self.skips else x)
+
+    batch = torch.ones(2, 3)
+    a, b = (gauge(Net(skips), batch, search=False) for skips in (True, False))
+    assert "the same layers wired in another way" in gate(a, b, "--fail-above", "9")[2]
+    assert gate(a, gauge(Net(True), batch, search=False))[2].endswith("stayed; allowed are 0.3\n")
+
+
+def test_estimates_on_both_sides_are_said_to_be_no_proof(gate):
+    code, _, err = gate(
+        reading(evidence=Evidence.ESTIMATED), reading(evidence=Evidence.ESTIMATED, log_upper=2.1 * LN10)
+    )
+    assert code == 0 and "the bound is estimated, not proved" in err
+
+
+def test_a_file_is_not_held_against_itself(tmp_path, capsys):
+    reading().save(tmp_path / "a.json")
+    (tmp_path / "b.json").symlink_to(tmp_path / "a.json")
+    for a, b in (("a.json", "a.json"), ("a.json", "b.json")):
+        assert main(["diff", str(tmp_path / a), str(tmp_path / b), "--fail-above", "1"]) == 1
+        assert "are one file; give the committed reading and the new one" in capsys.readouterr().err
+    assert main(["diff", "reference:mlp", "reference:mlp", "--fail-above", "1"]) == 1
+
+
+def test_two_readings_of_one_scope_in_a_file(gate):
+    code, _, err = gate([reading(), reading(log_upper=9.0)], reading())
+    assert code == 1 and "a.json holds 2 readings in scope point; keep the one that counts" in err
+
+
+def test_no_gate_is_held_against_a_file_that_was_edited(gate, tmp_path, capsys):
+    gate(reading(), reading())
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "mode": "train"}))
+    assert main(["diff", str(path), str(tmp_path / "b.json"), "--fail-above", "9"]) == 1
+    streams = capsys.readouterr()
+    assert not streams.out and "was edited after it was written; a change is accepted by" in streams.err
+    assert main(["diff", str(path), str(tmp_path / "b.json")]) == 0
+    assert "A was edited after it was written" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_refuted_bound_comes_before_all_else(gate):
+    low = {"log_lower": 9.0, "samples": ()}
+    code, _, err = gate(reading(), reading(batch=OTHERS, **low))
+    assert code == 4 and "REFUTED" in err
+
+
+def test_what_is_allowed_without_a_gate(tmp_path, capsys):
+    reading().save(tmp_path / "a.json")
+    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--allow", "samples"]) == 1
+    assert "--allow is for a gate: give --fail-above too" in capsys.readouterr().err
+
+
+digits_of_x86 = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"),
+    reason="on another processor the example's batch differs in its last digits",
+)
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Run gate.sh in a copy of the examples; returns its exit code, standard output and error."""
+    shutil.copytree(EXAMPLES / "ci", tmp_path / "ci")
+    shutil.copy(EXAMPLES / "net.py", tmp_path)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+    def run(*arguments: str, **settings: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            ["bash", "ci/gate.sh", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **settings, "PATH": path, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+NET = ("net.py:build", "net.py:batch")
+
+
+@digits_of_x86
+def test_the_example_of_a_gate_runs(script, tmp_path):
+    """The script as a pipeline runs it, on the network of the documentation."""
+    code, out, err = script(*NET, "ci/reading.json", "new.json")
+    assert code == 0, err
+    assert json.loads((tmp_path / "new.json").read_text())["scope"] == "ball:0.1"
+    assert "verified: new.json" in " ".join(out.split())
+    assert "The bound within 0.1 of the samples is the same in A and B" in out
+    assert "limit passed: " in err and "growth passed: " in err and err.endswith("gate.sh: passed\n")
+
+
+def test_a_gate_fails_aloud(script, tmp_path):
+    """Above the limit at the first reading; then with nothing to hold it against, where growth is not spoken of."""
+    code, out, err = script(*NET, "none.json", "new.json", LIMIT="0.2", FIRST="1", QUIET="1")
+    assert (code, out) == (3, "") and "limit FAILED" in err and "commit new.json as none.json" in err
+    assert err.endswith("gate.sh: FAILED with exit code 3\n")
+    code, _, err = script(*NET, "none.json", "new.json")
+    assert code == 1 and "no reading at none.json: nothing to hold" in err
+    assert err.endswith("gate.sh: FAILED with exit code 1\n") and "gate passed" not in err
+
+
+def test_the_committed_reading_is_not_overwritten(script, tmp_path):
+    before = (tmp_path / "ci/reading.json").read_bytes()
+    (tmp_path / "same.json").symlink_to("ci/reading.json")
+    for new in ("ci/reading.json", "./ci/reading.json", "same.json"):
+        code, _, err = script(*NET, "ci/reading.json", new)
+        assert code == 1 and "COMMITTED and NEW are one file" in err and "FAILED with exit code 1" in err
+    code, _, err = script(*NET, "ci/reading.json", "new.json", FIRST="1")
+    assert code == 1 and "FIRST=1, but there is a reading at ci/reading.json" in err
+    assert (tmp_path / "ci/reading.json").read_bytes() == before and not (tmp_path / "new.json").exists()
+
+
+@digits_of_x86
+def test_the_committed_example_is_verified_against_its_network(monkeypatch, capsys):
+    monkeypatch.chdir(EXAMPLES)
+    code = main(["verify", "ci/reading.json", "--model", NET[0], "--batch", NET[1]])
+    assert code == 0, capsys.readouterr().out
+
+
+def test_the_workflow_runs_the_script():
+    text = (EXAMPLES / "ci" / "normgauge.yml").read_text(encoding="utf-8")
+    assert "bash ci/gate.sh net.py:build net.py:batch ci/reading.json new.json" in text
+    for name, default in (("SCOPE", "ball:0.1"), ("LIMIT", "6"), ("GROWTH", "0.3")):
+        assert f'{name}: "{default}"' in text
+        assert f"${{{name}:-{default}}}" in (EXAMPLES / "ci" / "gate.sh").read_text(encoding="utf-8")
+
+
+def test_the_script_and_the_pages_gate_in_one_scope():
+    for page in ("README.md", "docs/compare.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        gates = [line for line in text.splitlines() if line.startswith("normgauge gauge") and "--fail-above" in line]
+        assert gates and all("--scope ball:0.1" in line for line in gates)
+        assert "committed.json" in text
