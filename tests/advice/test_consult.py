@@ -46,6 +46,12 @@ def test_weights_that_are_no_numbers_come_alone(batch):
         model.head.weight[0, :2] = math.nan
     (remark,) = ng.advise(model, batch)
     assert (remark.kind, remark.layer, remark.numbers["values"]) == ("diverged", "head", 2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(math.nan)
+    (remark,) = ng.advise(model, batch)  # a training that broke: every tensor is gone, and that is one thing to say
+    count = len(list(model.parameters()))
+    assert remark.layer == "" and f"{count} parameters (" in remark.sentence and "more) hold" in remark.sentence
 
 
 def test_few_samples_are_said():

@@ -46,7 +46,7 @@ def test_without_the_converter_the_drawings_come_as_svg_and_a_line_says_why(tmp_
     assert main(["report", *arguments]) == 0
     assert sorted(path.name for path in figures.iterdir()) == ["bracket.svg", "sigma.svg", "waterfall.svg"]
     said = capsys.readouterr()
-    need = "PNG figures need a converter: pip install normgauge[plot]"
+    need = "PNG figures need a converter: pip install 'normgauge[plot]'"
     assert (said.out, said.err) == (f"{out}: 1 reading\n{figures}: 3 files\nSVG only. {need}\n", "")
     assert main(["report", *arguments, "--figure-format", "svg"]) == 0
     assert need not in capsys.readouterr().out

@@ -99,7 +99,7 @@ def test_following_ends_with_the_run(capsys, tmp_path, ended):
         long_ago = time.time() - 10_000
         os.utime(tmp_path / "a" / "run.jsonl", (long_ago, long_ago))
     assert main(["watch", str(tmp_path / "a")]) == 0
-    assert ("The run ended at step 3" if ended else "it was killed, or it stands still") in " ".join(
+    assert ("The run ended at step 3" if ended else "it ended without close(), by an error perhaps") in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -134,7 +134,8 @@ def heeds_interrupts():
 
 
 def test_in_a_real_terminal_an_interrupt_ends_it_cleanly(tmp_path):
-    written(tmp_path / "a", steps=4, end=False)  # it goes on, and so does the watching
+    written(tmp_path / "a", steps=4, end=False)
+    goes_on = store.resume(tmp_path / "a", header())  # and so does the watching
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "normgauge", "watch", str(tmp_path / "a")]
     watching = subprocess.Popen(
@@ -152,6 +153,7 @@ def test_in_a_real_terminal_an_interrupt_ends_it_cleanly(tmp_path):
             break
     assert watching.wait(10) == 0 and b"Traceback" not in seen
     os.close(ours)
+    goes_on.close()
 
 
 def test_the_web_page_is_served_until_interrupted(tmp_path):

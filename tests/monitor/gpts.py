@@ -59,7 +59,11 @@ class Attending(nn.Module):
             q, k, v = self.all(x).reshape(count, length, 3, HEADS, self.each).permute(2, 0, 3, 1, 4).unbind(0)
             return q, k, v
         apart = self.how in ("separate", "turned", "normed")
-        three = (self.one(x), self.two(x), self.three(x)) if apart else self.all(x).split(WIDTH, 2)
+        three = (
+            (self.one(x), self.two(x), self.three(x))
+            if apart
+            else self.all(x).split(WIDTH, 2 if self.how == "fused" else -1)
+        )
         q, k, v = (t.view(count, length, -1, self.each).transpose(1, 2) for t in three)
         return q, k, v
 

@@ -292,6 +292,14 @@ def test_what_cannot_be_watched_is_refused(model, options, why, tmp_path):
         ng.Monitor(model, tmp_path, **options)
 
 
+def test_arguments_in_another_order_are_answered(tmp_path):
+    model = nn.Linear(2, 2)
+    with pytest.raises(ng.NormgaugeError, match=r"a folder for the run after the model; got SGD.*optimizer=optimizer"):
+        ng.Monitor(model, torch.optim.SGD(model.parameters()), tmp_path)
+    with pytest.raises(ng.NormgaugeError, match="expected a budget such as"):
+        ng.Monitor(model, tmp_path, torch.optim.SGD(model.parameters()))
+
+
 def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ng.NormgaugeError, match="cannot write"):
@@ -585,7 +593,7 @@ def test_the_end_of_a_run_holds_its_last_loss(tmp_path):
             monitor.step(loss=20.0 - step)
     items, _ = read_runs([str(tmp_path / "a")])
     assert items[0].run.end["loss"] == 5.0
-    assert "to 5." in " ".join(run_sentences(items[0]))
+    assert "to 5 at step 15." in " ".join(run_sentences(items[0]))
 
 
 def test_layers_far_apart_in_size_are_both_read(tmp_path):

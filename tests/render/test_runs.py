@@ -50,9 +50,9 @@ def test_the_first_words_are_alarm_step_and_layer(runs):
 def test_a_quiet_run_is_said_to_be_quiet(runs):
     said = told(runs[1])
     assert "No alarm up to step 80." in said and "The loss fell from" in said
-    assert "The folded product stays near 10^1.28 (estimated)." in said
-    assert "The folded product grew from 10^1.20 to 10^1.33 (estimated)." in told(runs[0])
-    assert said.endswith("The run has no end: it is still being written.")
+    assert "on the folded product stays near 10^1.28 (estimated)." in said
+    assert "After step 1 the folded product was 10^1.20, after step 200 10^1.33 (estimated)." in told(runs[0])
+    assert said.endswith("it ended without close(), by an error perhaps, or was killed.")
     assert '<span class="badge good">no alarm</span>' in shown(runs[1])
 
 
@@ -74,7 +74,7 @@ def test_words_for_a_run_without_steps_loss_or_change(tmp_path):
     writer = store.create(tmp_path / "b", header())
     for number in (1, 2):
         writer.append({**step(1), "step": number, "loss": None, "totals": {"log10_folded": 3.0}})
-    assert "No loss was given. The folded product stays near 10^3.00 (estimated)." in told(writer.path)
+    assert "No loss was given. From step 1 on the folded product stays near 10^3.00 (estimated)." in told(writer.path)
     writer = store.create(tmp_path / "c", header())
     writer.append({**step(1), "loss": 0.5, "totals": {}})
     writer.append(alarm(1, ""))

@@ -73,7 +73,7 @@ def run_at(path: str) -> store.Run:
         (["/x/runs/a/run.jsonl"], ["a"]),
         (["/x/a/run.jsonl", "/x/b/run.jsonl"], ["a", "b"]),
         (["/x/a/lr1/run.jsonl", "/x/b/lr1/run.jsonl"], ["a/lr1", "b/lr1"]),
-        (["/x/a/run.jsonl", "/x/a/run-2.jsonl"], ["a", "run-2"]),
+        (["/x/a/run.jsonl", "/x/a/run-2.jsonl"], ["a", "a/run-2"]),
         (["/x/a/run.jsonl", "/x/a/run.jsonl"], ["x/a", "x/a"]),
     ],
     ids=["one", "two", "deep", "numbered", "same"],
@@ -147,3 +147,10 @@ def test_the_mean_loss_is_preferred():
 def test_an_end_without_its_step_is_that_of_the_last_line(told):
     run = store.Run(Path("a"), {"layers": []}, (packed_step({"step": 1234, "totals": {}, "columns": {}}),), end=told)
     assert run_sentences(labelled_runs([run])[0])[-1] == "The run ended at step 1,234."
+
+
+def test_a_later_run_of_a_folder_keeps_the_name_of_the_folder():
+    runs = [
+        store.Run(Path(f"/x/runs/{name}.jsonl"), {"layers": []}) for name in ("a/run", "b/run", "b/run-2", "b/long")
+    ]
+    assert [item.label for item in labelled_runs(runs)] == ["a", "b", "b/run-2", "long"]

@@ -69,3 +69,16 @@ def test_strange_steps_and_layers_break_nothing():
     odd = ({"alarm": None, "layer": 5, "step": "x", "began": []}, {"step": 10**400, "began": -1})
     run = store.Run(Path("a"), {"layers": []}, alarms=odd, consequences=({"cause": {}, "cause_step": None},))
     assert [incident.first for incident in run_incidents(run)] == [0, 0]
+
+
+def test_a_setting_is_named_beside_the_cause_and_not_among_what_followed():
+    beside = [
+        consequence(9),
+        consequence(34, alarm="no_warmup", layer="", set_at=1),
+        consequence(35, layer="", set_at=20),
+    ]
+    (incident,) = run_incidents(store.Run(Path("a"), {"layers": []}, alarms=[CAUSE], consequences=beside))
+    assert followed_sentence(incident) == (
+        "What followed from it: sigma explosion in blocks.9.norm at step 9. Suspects beside it: no warmup, set since "
+        "the start (seen at step 34); sigma explosion, set at step 20 (seen at step 35)."
+    )

@@ -1,15 +1,20 @@
-"""Whether a run goes on is judged by time."""
+"""Whether a run goes on, judged by its lock and by time; and what is said of its losses and products."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 
 import pytest
 
 from normgauge.core import store
+from normgauge.render.runs_console import headline, run_blocks, run_snapshot
 from normgauge.render.runs_data import labelled_runs
-from normgauge.render.runs_words import run_sentences
+from normgauge.render.runs_words import is_over, run_sentences
+from normgauge.render.table import Grid
 from tests.core.store.made import header, step
 
 
@@ -26,7 +31,46 @@ def test_a_run_without_an_end_is_judged_by_its_last_line(tmp_path, apart, ago, s
     writer = store.create(tmp_path, header())
     for number in range(1, 20):
         writer.append({**step(number), "time": apart * number})
-    writer.close()
     os.utime(writer.path, (time.time() - ago,) * 2)
     (item,) = labelled_runs([store.read(tmp_path)])
+    writer.close()
     assert f"The run has no end: {said}" in run_sentences(item)[-1]
+
+
+def test_a_run_whose_process_is_gone_is_over_at_once(tmp_path):
+    child = "import sys; from normgauge.core import store; from tests.core.store.made import header, step\n"
+    child += "store.create(sys.argv[1], header()).append(step(1)); 1 / 0"
+    failed = subprocess.run([sys.executable, "-c", child, str(tmp_path)], capture_output=True, check=False)
+    assert b"ZeroDivisionError" in failed.stderr
+    (item,) = labelled_runs([store.read(tmp_path)])
+    assert is_over(item) and "no process writes it since 2" in run_sentences(item)[-1]
+    with contextlib.closing(store.resume(tmp_path, header())):
+        (item,) = labelled_runs([store.read(tmp_path)])
+        assert not is_over(item) and "it is still being written." in run_sentences(item)[-1]
+
+
+def test_the_last_loss_is_the_same_everywhere_and_both_numbers_say_their_step(tmp_path):
+    writer = store.create(tmp_path, header())
+    for number in (1, 5, 9):
+        writer.append({**step(number), "loss": 5.0 - number / 2, "totals": {"log10_folded": 9.77 - number / 3}})
+    writer.append({"kind": "end", "step": 12, "share": 0.02, "loss": 1.25})
+    writer.close()
+    (item,) = labelled_runs([store.read(tmp_path)])
+    said = run_sentences(item)
+    assert "The loss fell from 4.5 at step 1 to 1.25 at step 12." in said
+    assert "After step 1 the folded product was 10^9.44, after step 9 10^6.77 (estimated)." in said
+    snapshot = run_snapshot(item)
+    assert (snapshot["step"], snapshot["loss"], snapshot["read"]) == (12, 1.25, 9)
+    (loss,) = [row for block in run_blocks([item]) if isinstance(block, Grid) for row in block.rows if row[0] == "loss"]
+    assert loss[1:3] == ("4.5", "1.25") and "up to step 12" in headline([item])
+
+
+@pytest.mark.parametrize(("share", "every", "said"), [(0.048, None, True), (0.03, None, False), (0.5, 1, False)])
+def test_a_share_beyond_the_budget_says_why(tmp_path, share, every, said):
+    writer = store.create(tmp_path, {**header(), "config": {"budget": 0.03, "every": every}})
+    writer.append(step(1))
+    writer.append({"kind": "end", "step": 12, "share": share})
+    writer.close()
+    (item,) = labelled_runs([store.read(tmp_path)])
+    state = run_sentences(item)[-1]
+    assert f"Measuring took {share:.1%} of its time" in state and ("the budget of 3.0%" in state) == said

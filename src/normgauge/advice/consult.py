@@ -23,6 +23,7 @@ from normgauge.instrument.rules.tried import in_training
 from normgauge.instrument.session import Options, Progress, Session, opened
 from normgauge.instrument.trace import unwrap
 from normgauge.instrument.trace.inputs import check_initialized, named_tensors
+from normgauge.render.numbers import plural, shortened_names
 
 Check = Callable[[TraceView], Iterator[Remark]]
 CHECKS: tuple[Check, ...] = (
@@ -131,15 +132,20 @@ def never_updated(model: nn.Module) -> bool:
 
 
 def poisoned(model: nn.Module) -> list[Remark]:
-    """A remark for every parameter that holds NaN or infinity; nothing else can be said of such a network."""
-    found = []
+    """A remark about the parameters that hold NaN or infinity; nothing else can be said of such a network."""
+    found: dict[str, int] = {}
     for name, tensor in model.named_parameters():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor.detach()).all()):
-            layer = name.rpartition(".")[0] or name
-            count = int((~torch.isfinite(tensor.detach())).sum())
-            sentence = (
-                f"{name} holds {count} values that are no numbers. Go back to a checkpoint before, lower the learning "
-                "rate or clip the gradients."
-            )
-            found.append(Remark("diverged", layer, sentence, {"values": count}))
-    return found
+            found[name] = int((~torch.isfinite(tensor.detach())).sum())
+    if not found:
+        return []
+    count, first = sum(found.values()), next(iter(found))
+    alone = len(found) == 1
+    who = f"{first} holds" if alone else f"{len(found)} parameters ({shortened_names(list(found), 3)}) hold"
+    sentence = (
+        f"{who} {plural(count, 'value')} that {'is no number' if count == 1 else 'are no numbers'}: the training "
+        "broke, and such weights no longer tell why. Go back to a checkpoint before; a run file (ng.Monitor) tells "
+        "what came first."
+    )
+    layer = (first.rpartition(".")[0] or first) if alone else ""
+    return [Remark("diverged", layer, sentence, {"values": count, "parameters": len(found)})]

@@ -36,7 +36,7 @@ examples:
   normgauge report a.json --beside resnet20 --beside b.json
       a reference that comes with normgauge, and the readings of a file, as further rows of the bracket
   normgauge report a.json --figures figures
-      every figure as SVG besides, and as PNG after `pip install normgauge[plot]`; of runs loss, P_w, capacity and
+      every figure as SVG besides, and as PNG after `pip install 'normgauge[plot]'`; of runs loss, P_w, capacity and
       every total and column over the steps
 """
 

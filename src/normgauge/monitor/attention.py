@@ -237,8 +237,9 @@ def _source(module: nn.Module, path: list[Any], shared: bool, kinds: set[str]) -
     if name in ("Select", "Unbind"):  # (…, 3, heads, width), whichever way it is turned
         return Source(module, int(node._saved_index) if name == "Select" else place, -3, kind=between, factor=factor)
     sizes = node._saved_self_sym_sizes
-    if node._saved_dim % len(sizes) != len(sizes) - 1:  # (…, 3·heads, …, width), turned perhaps
-        thirds = name == "Split" and 3 * node._saved_split_size == sizes[node._saved_dim]
+    dim = node._saved_dim - (node._saved_dim >> 63 << 64)  # autograd tells −1 as 2⁶⁴ − 1
+    if dim % len(sizes) != len(sizes) - 1:  # (…, 3·heads, …, width), turned perhaps
+        thirds = name == "Split" and 3 * node._saved_split_size == sizes[dim]
         return Source(module, place, -3, kind=between, factor=factor) if thirds else None
     if len(sizes) > 3:  # cut inside each head
         thirds = name == "Split" and 3 * node._saved_split_size == sizes[-1]

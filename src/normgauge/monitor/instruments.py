@@ -75,6 +75,7 @@ class Instruments:
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._armed: Layout | None = None
         self._normalizers = Normalizers()
+        self._ordered: tuple[tuple[int, int], list[int]] = ((0, 0), [])
         self._steps, self._transformers = SpectralSteps(), Transformers()
         self._norms: dict[int, WatchedLayer] = {}
         self._places: dict[int, int] = {}
@@ -482,6 +483,25 @@ class Instruments:
             self._attended = set(found)
             self._transformers.attend(found, self.layers)
         self._transformers.read_logits(self._listener.logits, sheet)
+
+    @property
+    def order(self) -> list[int]:
+        """The rows in the order of the forward pass; parameters that lie beside layers count as used before them."""
+        heard = self._listener.order
+        known = len(heard), len(self.layers)
+        if self._ordered[0] != known:
+            places, last = [], -1.0
+            for layer in self.layers:
+                inner = [heard[m] for m in layer.module.modules() if m is not layer.module and m in heard]
+                last = min(inner) - 0.5 if inner else float(heard.get(layer.module, last))
+                places.append(last)
+            self._ordered = known, sorted(range(len(places)), key=places.__getitem__)
+        return self._ordered[1]
+
+    @property
+    def scaled(self) -> dict[int, float]:
+        """What attention logits are multiplied with over 1/√d, where it is known."""
+        return self._transformers.scaled
 
     @property
     def left_out(self) -> str:

@@ -88,6 +88,7 @@ class Listener:
         logits: largest attention logit in front of each of these layers in this step.
         entered: root mean square of what each matrix and convolution was given, for the first sample of this step.
         rich: whether the coming passes are asked for these.
+        order: the layers with their places in the order in which they were first heard.
         calls: modules whose calls are to be told.
     """
 
@@ -108,6 +109,7 @@ class Listener:
         self.logits: dict[nn.Module, Tensor] = {}
         self.entered: dict[nn.Module, Tensor] = {}
         self.rich = True
+        self.order: dict[nn.Module, int] = {}
         self._outputs: dict[int, nn.Module] = {}  # layers by the number of the node of what they made in this step
         self._channels: dict[nn.Module, bool] = {}  # which normalizers are batch normalizations
         self._feeding: dict[nn.Module, int | None] = {}  # what was in front of each normalizer at its last rich pass
@@ -219,6 +221,7 @@ class Listener:
         if parts is None or not torch.is_grad_enabled():
             return
         began = time.thread_time()
+        self.order.setdefault(module, len(self.order))
         given = args[0] if args and type(args[0]) is Tensor else _first_of(args, kwargs)
         try:
             if given is not None and not _is_vectorized(given):

@@ -74,7 +74,7 @@ class Monitor:
 
     Raises:
         InputError: if the model is no module (a stage of a pipeline), has no parameters, or is wrapped in
-            nn.DataParallel.
+            nn.DataParallel; or if the path is none.
         StoreError: if the file cannot be written.
     """
 
@@ -96,9 +96,10 @@ class Monitor:
         cap: Budget | None = None,
         note: Mapping[str, Any] | None = None,
     ) -> None:
+        _check_path(path, budget)
         _check(model, budget, every, readings, batch)
         self._model, self._every, self._readings, self._batch = model, every, readings, batch
-        self._optimizers = optimizers_of(optimizer)
+        self._budget, self._optimizers = budget, optimizers_of(optimizer)
         self._team = Team(model, distributed)
         if self._team.sharded and readings is not None:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
@@ -261,8 +262,10 @@ class Monitor:
         self._collect()
         if self._schedule.late:
             self._note(
-                f"the budget is too small for a line each {LONGEST_STEPS} steps or {LONGEST_SECONDS:.0f} s, since one "
-                f"takes {self._schedule.cost:.2g} s: lines come further apart. A larger budget= gives more lines; the "
+                f"measuring took {self.share:.1%} of the time so far, and the budget is {self._budget:.1%}: the first "
+                f"{DENSE_STEPS} steps, and what looks odd, are read beyond it, and a short run spends more than it. "
+                f"Until that is made good, lines come further apart than {LONGEST_STEPS} steps or "
+                f"{LONGEST_SECONDS:.0f} s (one costs {self._schedule.cost:.2g} s). A larger budget= gives more; the "
                 "loss is watched at every step all the same.",
                 "late",
             )
@@ -392,7 +395,11 @@ class Monitor:
             told = self._told_optimizers
             self._facts = facts_of(self._model, self._instruments.layers, told, self._instruments.passes)
         broken, given = broken_sample(sheet.network), data_size(sheet.network)
-        seen = Seen(step, losses, rows, summary, pairs, rate, given, sheet.half, self._facts, broken=broken)
+        order, scaled = self._instruments.order, self._instruments.scaled
+        seen = Seen(
+            step, losses, rows, summary, pairs, rate, given, sheet.half, self._facts,
+            broken=broken, order=order, scaled=scaled,
+        )  # fmt: skip
         for said in self._watch.observe(seen):
             self._journal.say(said)
         record: dict[str, Any] = {
@@ -474,6 +481,21 @@ def _check(model: nn.Module, budget: float, every: int | None, readings: int | N
         raise InputError(f"expected every to be a whole number of steps, at least 1, or None; got {every!r}.")
     if readings is not None and (readings < 1 or batch is None):
         raise InputError("full readings need a batch and a number of steps between them: batch=..., readings=1000.")
+
+
+def _check_path(path: Any, budget: Any) -> None:
+    """Refuse what was given in another order, as in Monitor(model, optimizer, "runs/a").
+
+    Raises:
+        InputError: then.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(
+            f"expected a folder for the run after the model; got {type(path).__name__}. All else goes by name: "
+            'Monitor(model, "runs/a", optimizer=optimizer).'
+        )
+    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise InputError(f"expected a budget such as 0.03 for three per cent; got {budget!r}.")
 
 
 def _places(layers: Sequence[WatchedLayer]) -> list[Place]:

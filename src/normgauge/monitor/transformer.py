@@ -119,6 +119,13 @@ class Transformers:
         for adapter in self._adapters:
             sheet.put(sheet.layers[adapter.row], "adapter", _adapter_norm(adapter))
 
+    @property
+    def scaled(self) -> dict[int, float]:
+        """What the logits of each attention are multiplied with over 1/√d, where it is known, by row of the queries."""
+        known = ((x.rows[0], x.one) for x in self._found)
+        factors = ((row, _times(one.scale, _times(one.query.factor, one.key.factor)), one.width) for row, one in known)
+        return {row: factor * math.sqrt(width) for row, factor, width in factors if factor is not None}
+
     def read_logits(self, logits: Mapping[nn.Module, Tensor], sheet: Sheet) -> None:
         """Write down the largest logit of each attention."""
         seen = {placed.rows[0]: logits[placed.one.out] for placed in self._found if placed.one.out in logits}

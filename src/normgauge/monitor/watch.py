@@ -34,6 +34,10 @@ SIGNS: tuple[type[Sign], ...] = (
     SigmaShift, EffectiveRate, Gradients, Capacity,
 )  # fmt: skip
 
+# What is read as a setting in the end: it stands as it was set, so it follows from nothing that was measured later
+RATES = frozenset({"learning_rate", "no_warmup", "rate_small"})
+WIRED = frozenset({"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer"})
+
 Said = Alarm | Consequence
 
 
@@ -110,8 +114,11 @@ class AlarmWatch:
             return [alarm]
         cause.kinds.add(alarm.alarm)
         cause.reading, cause.shown, cause.step = self._readings, alarm.step, alarm.step
+        if alarm.alarm == "label_noise":  # what is left where nothing else is known; here something is
+            return []
         since = cause.alarm
-        return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step)]
+        stands = self.story.rate_set if alarm.alarm in RATES else 1 if alarm.alarm in WIRED else None
+        return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step, stands)]
 
     def _explaining(self, alarm: Alarm) -> Incident | None:
         """The latest incident that this may follow from."""

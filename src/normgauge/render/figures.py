@@ -23,7 +23,7 @@ from normgauge.render.svg import WIDE
 from normgauge.render.waterfall import waterfall
 
 FORMATS = ("svg", "png")
-NO_PNG = "PNG figures need a converter: pip install normgauge[plot]"
+NO_PNG = "PNG figures need a converter: pip install 'normgauge[plot]'"
 NO_STYLE = Markup()
 SCALE = 2.0  # pixels of a PNG for each unit of the drawing
 

@@ -110,9 +110,14 @@ def _verdict(items: Sequence[LabelledRun]) -> Markup:
 
 
 def _consequences(item: LabelledRun) -> Markup:
-    """What followed from the first incident, folded."""
-    found = [words for incident in run_incidents(item.run)[:1] for words in incident.consequences]
-    return tag("details", tag("summary", plural(len(found), "consequence")), listing(found)) if found else Markup()
+    """What followed from the first incident, and the settings beside it, folded."""
+    first = run_incidents(item.run)[:1]
+    both = (
+        ("consequence", [words for incident in first for words in incident.consequences]),
+        ("suspect", [words for incident in first for words in incident.suspects]),
+    )
+    told = (tag("details", tag("summary", plural(len(found), of)), listing(found)) for of, found in both if found)
+    return markup(*told)
 
 
 def _noted(item: LabelledRun, most: int) -> Markup:

@@ -17,7 +17,7 @@ from normgauge.render.table import Grid
 
 FLAT = 1e-9
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH, WORST, ALARMS, NOTES = 24, 8, 6, 5
+WIDTH, WORST, ALARMS, NOTES = 16, 8, 6, 5
 TOTALS = (
     ("loss", "loss"),
     ("log10_folded", "log10 folded product"),
@@ -86,13 +86,21 @@ def _totals(items: Sequence[LabelledRun]) -> Grid:
     lines = []
     for name, words in TOTALS:
         for item in items:
-            pairs = loss_series(item.run) if name == "loss" else item.run.total(name)
+            pairs = _losses(item) if name == "loss" else item.run.total(name)
             if pairs:
                 upper = dict(item.run.total(UPPER.get(name, "")))
                 ends = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
                 own = (*ends, small_line(pairs), total_evidence(item.run, name))
                 lines.append((words, item.label, *own))
-    return Grid("Totals", ("", "run", "first", "last", "so far", "evidence"), tuple(lines), frozenset({2, 3}))
+    headers = ("", "run", "first read", "last read", "so far", "evidence")  # of weights, first is after a step
+    foot = "!: not finite" if any("!" in line[4] for line in lines) else ""
+    return Grid("Totals", headers, tuple(lines), frozenset({2, 3}), foot)
+
+
+def _losses(item: LabelledRun) -> Pairs:
+    """The loss of every line, and that of the last step where it is another."""
+    series, last = loss_series(item.run), item.last_loss
+    return [*series, last] if series and last is not None and last[0] > series[-1][0] else series
 
 
 def _spelled(name: str, value: float, upper: float | None) -> str:
@@ -134,17 +142,18 @@ def run_snapshot(item: LabelledRun) -> dict[str, Any]:
         for i, name in enumerate(run.layers)
     ]
     return {
-        "run": item.label, "path": str(run.path), "model": run.header.get("model"), "step": item.last,
-        "time": last.get("time"), "loss": last.get("loss"), "lr": last.get("lr"), "ended": run.end is not None,
+        "run": item.label, "path": str(run.path), "model": run.header.get("model"), "step": item.reached,
+        "read": item.last, "time": last.get("time"), "loss": (run.end or {}).get("loss", last.get("loss")),
+        "lr": last.get("lr"), "ended": run.end is not None,
         "healthy": healthy(item), "sentences": run_sentences(item), "lines": len(run.steps),
         "totals": last.get("totals", {}), "alarms": list(run.alarms), "consequences": list(run.consequences),
-        "notes": list(run.notes),        "problems": list(run.problems), "layers": layers,
+        "notes": list(run.notes), "problems": list(run.problems), "layers": layers,
     }  # fmt: skip
 
 
 def headline(items: Sequence[LabelledRun]) -> str:
     """What is being followed, in a few words."""
-    steps = [item.last for item in items if item.last is not None]
+    steps = [item.reached for item in items if item.reached is not None]
     incidents = sum(len(run_incidents(item.run)) for item in items)
     times = [read_number(item.run.steps[-1].get("time")) or 0.0 for item in items if item.run.steps]
     at = f", up to step {max(steps):,} after {max(times):,.0f} s" if steps else ""

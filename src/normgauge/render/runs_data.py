@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from normgauge.core.store import Run
 from normgauge.core.store.numbers import read_number
 from normgauge.core.store.steps import StepRecord
 
+AGAIN = re.compile(r"run-\d+")  # a later run of the same folder
 POINTS = 90  # buckets of a curve; each keeps what it has of first, lowest, highest and last
 EVIDENCE = {
     "norm_lower": "proved", "norm_upper": "proved", "folded": "estimated", "log10_P_w": "proved",
@@ -36,13 +38,28 @@ class LabelledRun:
         """The last step that was read; None before the first."""
         return self.run.steps[-1].step if self.run.steps else None
 
+    @property
+    def reached(self) -> int | None:
+        """The last step that was taken, as far as the file says: its end may know of later ones than were read."""
+        step = (self.run.end or {}).get("step")
+        return step if isinstance(step, int) and abs(step) < 2**53 else self.last
+
+    @property
+    def last_loss(self) -> tuple[int, float] | None:
+        """Step and value of the last loss: that of the end where it has one, else as the last line has it."""
+        series, loss = loss_series(self.run), read_number((self.run.end or {}).get("loss"))
+        if loss is not None and self.reached is not None:
+            return self.reached, loss
+        return series[-1] if series else None
+
 
 def labelled_runs(runs: Sequence[Run]) -> list[LabelledRun]:
     """Each run with the shortest end of its path that no other run has."""
     parts = [_parts(run) for run in runs]
     labels = []
-    for own in parts:
-        size = next((n for n in range(1, len(own)) if sum(p[-n:] == own[-n:] for p in parts) == 1), len(own))
+    for run, own in zip(runs, parts, strict=True):
+        least = 2 if AGAIN.fullmatch(run.path.stem) else 1  # run-2 says nothing without its folder
+        size = next((n for n in range(least, len(own)) if sum(p[-n:] == own[-n:] for p in parts) == 1), len(own))
         labels.append("/".join(own[-size:]))
     return [LabelledRun(label, run) for label, run in zip(labels, runs, strict=True)]
 

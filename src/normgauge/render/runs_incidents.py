@@ -26,6 +26,7 @@ class Incident:
         advice: what to do; empty where the sentence says it.
         began: the step at which it began.
         consequences: what followed, in a few words each.
+        suspects: settings that were there before it, and showed while it lasted; likewise.
     """
 
     first: int
@@ -37,6 +38,7 @@ class Incident:
     advice: str = ""
     began: int = 0
     consequences: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
 
     @property
     def cause(self) -> str:
@@ -78,8 +80,13 @@ def run_incidents(run: Run) -> list[Incident]:
     for record in run.consequences:
         key = causes.get((str(record.get("cause")), _step(record.get("cause_step"))), ("", ""))
         if key in together:  # of a cause whose line is lost there is nothing to say it of
-            told = (*together[key].consequences, _consequence(record))
-            together[key] = replace(together[key], consequences=told)
+            old = together[key]
+            told = _consequence(record)
+            together[key] = (
+                replace(old, consequences=(*old.consequences, told))
+                if record.get("set_at") is None
+                else replace(old, suspects=(*old.suspects, told))
+            )
     return sorted(together.values(), key=lambda incident: incident.first)
 
 
@@ -95,18 +102,24 @@ def incident_sentence(incidents: Sequence[Incident]) -> str:
 
 
 def followed_sentence(incident: Incident) -> str:
-    """What followed from the cause, in one line; empty where nothing did."""
-    found = incident.consequences
-    if not found:
-        return ""
+    """What followed from the cause, and settings that are suspects beside it; empty where there is neither."""
+    both = (("What followed from it", incident.consequences), ("Suspects beside it", incident.suspects))
+    return " ".join(_told(words, found) for words, found in both if found)
+
+
+def _told(words: str, found: Sequence[str]) -> str:
     more = f"; {len(found) - FOLDED} more" if len(found) > FOLDED else ""
-    return f"What followed from it: {'; '.join(found[:FOLDED])}{more}."
+    return f"{words}: {'; '.join(found[:FOLDED])}{more}."
 
 
 def _consequence(record: Mapping[str, Any]) -> str:
     layer = str(record.get("layer") or "")
     where = f" in {layer_phrase(layer)}" if layer else ""
-    return f"{str(record.get('alarm', '')).replace('_', ' ')}{where} at step {_step(record.get('step')):,}"
+    words = f"{str(record.get('alarm', '')).replace('_', ' ')}{where}"
+    step, at = _step(record.get("step")), record.get("set_at")
+    if at is None:
+        return f"{words} at step {step:,}"
+    return f"{words}, set {'since the start' if _step(at) <= 1 else f'at step {_step(at):,}'} (seen at step {step:,})"
 
 
 def _step(value: object, otherwise: int = 0) -> int:

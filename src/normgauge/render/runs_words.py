@@ -15,6 +15,7 @@ from normgauge.render.runs_incidents import incident_sentence, run_incidents
 
 MOVED = 0.1  # decades below which a total is said to stay where it is
 PATIENCE, RHYTHM = 60.0, 20.0  # seconds, and usual times between two lines, after which a run is not being written
+SLACK = 1.05  # factor over the budget that is not worth a word
 LOOKED = 50  # lines from which the usual time is taken
 
 
@@ -48,26 +49,25 @@ def _loss(item: LabelledRun) -> str:
     gone = next((step for step, value in series if not math.isfinite(value)), None)
     if gone is not None:
         return f"The loss is not finite at step {gone:,}."
-    (first, start), (_, now) = series[0], series[-1]
-    last = read_number((item.run.end or {}).get("loss"))
-    if last is not None:
-        if not math.isfinite(last):
-            return "The loss is not finite at the end."
-        now = last
+    (first, start), (last, now) = series[0], item.last_loss or series[-1]
+    if not math.isfinite(now):
+        return "The loss is not finite at the end."
     if start == now:
         return f"The loss is {now:.3g}."
-    return f"The loss {'fell' if now < start else 'rose'} from {start:.3g} at step {first:,} to {now:.3g}."
+    way = "fell" if now < start else "rose"
+    return f"The loss {way} from {start:.3g} at step {first:,} to {now:.3g} at step {last:,}."
 
 
 def _folded(item: LabelledRun) -> str:
     folded = [(step, value) for step, value in item.run.total("log10_folded") if math.isfinite(value)]
     if not folded:
         return ""
-    start, now = folded[0][1], folded[-1][1]
+    (first, start), (last, now) = folded[0], folded[-1]
     known = total_evidence(item.run, "log10_folded")
     if abs(now - start) < MOVED:
-        return f"The folded product stays near 10^{now:.2f} ({known})."
-    return f"The folded product {'grew' if now > start else 'fell'} from 10^{start:.2f} to 10^{now:.2f} ({known})."
+        return f"From step {first:,} on the folded product stays near 10^{now:.2f} ({known})."
+    # weights are read after a step: what the first one did to them shows in neither number
+    return f"After step {first:,} the folded product was 10^{start:.2f}, after step {last:,} 10^{now:.2f} ({known})."
 
 
 def _norms(item: LabelledRun) -> str:
@@ -85,18 +85,29 @@ def _state(item: LabelledRun) -> str:
     if end is None:
         return "The run has no end: " + _going_on(item)
     share, step = end.get("share"), end.get("step")
-    spent = f" Measuring took {share:.1%} of its time." if isinstance(share, float) else ""
+    spent = f" Measuring took {share:.1%} of its time{_beyond(item, share)}." if isinstance(share, float) else ""
     return f"The run ended at step {step if isinstance(step, int) else item.last:,}.{spent}"
+
+
+def _beyond(item: LabelledRun, share: float) -> str:
+    """Why that is more than the budget, where it is."""
+    config = item.run.header.get("config")
+    told = config if isinstance(config, dict) else {}
+    budget = told.get("budget")
+    if told.get("every") is not None or not isinstance(budget, float) or share <= SLACK * budget:
+        return ""
+    return f"; the budget of {budget:.1%} does not hold for the first steps and odd ones, which weigh in a short run"
 
 
 def is_over(item: LabelledRun) -> bool:
     """Whether a run has ended, or stands still.
 
-    Judged by time: whether the last line is older than the run's lines usually are apart, with patience.
+    Its writer holds a lock as long as it lives. Beside that it is judged by time: whether the last line is older than
+    the run's lines usually are apart, with patience.
     """
     written = item.run.written
-    if item.run.end is not None or written is None:
-        return item.run.end is not None
+    if item.run.end is not None or item.run.held is False or written is None:
+        return item.run.end is not None or item.run.held is False
     times = [t for step in item.run.steps[-LOOKED:] if (t := step.number("time")) is not None]
     usual = median([b - a for a, b in pairwise(times)]) if len(times) > 1 else 0.0
     patience = max(PATIENCE, RHYTHM * usual if math.isfinite(usual) else 0.0)
@@ -113,4 +124,6 @@ def _going_on(item: LabelledRun) -> str:
         since = datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (OverflowError, OSError, ValueError):  # a file from beyond the calendar
         since = "long ago"
+    if item.run.held is False:
+        return f"no process writes it since {since}; it ended without close(), by an error perhaps, or was killed."
     return f"nothing was written since {since}; it was killed, or it stands still."

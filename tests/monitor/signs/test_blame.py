@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from normgauge.monitor import thresholds
 from normgauge.monitor.facts import Facts
 from normgauge.monitor.signs.sign import Place
 from normgauge.monitor.watch import AlarmWatch
@@ -45,3 +46,23 @@ def test_the_first_reason_that_applies_is_named(kind, given):
 
 def test_a_loss_that_rises_beside_small_steps_is_not_theirs():
     assert diverging(Facts(adaptive=True), turn=0.005) == []
+
+
+def first_alarm(turns, losses, known):
+    """The first alarm of a training with these relative steps and losses."""
+    watch = AlarmWatch(PLACES)
+    for step, (turn, loss) in enumerate(zip(turns, losses, strict=True), 1):
+        rows = [{"frobenius": 2.4, "update": 2.4 * turn, "gradient": 0.1} for _ in PLACES]
+        for alarm in watch.observe(replace(reading(step, loss, facts=known, pairs={}), rows=rows)):
+            return alarm
+    return None
+
+
+def test_the_number_and_the_threshold_that_fired_are_stored_and_every_step_is_told():
+    cold = Facts(adaptive=True, nodes=ATTENTION)
+    alarm = first_alarm([0.51, 0.31, 0.22], [3.0, 2.9, 2.8], cold)
+    assert alarm is not None and "51%, 31% and 22%" in alarm.sentence and "median layer" in alarm.sentence
+    assert (round(alarm.value, 2), alarm.threshold) == (1.04, thresholds.TURN_FROZEN)
+    alarm = first_alarm([0.1] * 4, [2.0, 4.0, 9.0, 20.0], Facts(adaptive=False))
+    assert alarm is not None and alarm.sentence.endswith("too high; the loss went from 2 at first to 20 at step 4.")
+    assert (alarm.value, alarm.threshold) == (9.0, 2.0 * thresholds.LOSS_RISEN)  # the median of the last three

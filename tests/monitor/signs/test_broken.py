@@ -81,3 +81,11 @@ def test_which_samples_broke_is_read_from_counts():
     assert broken_sample(network) == Broken("output", 3, 2, 8)
     assert broken_sample(network | {"output_bad": 8.0}) is None  # all are broken: the weights are
     assert broken_sample(network | {"input_bad": 8.0}) == Broken("input", 0, 8, 8)
+
+
+def test_a_gradient_that_breaks_is_named_where_the_backward_pass_comes_to_it_first():
+    broke = {MAP: {"gradient": math.nan, "frobenius": math.nan}, 4: {"gradient": math.nan, "frobenius": math.nan}}
+    (alarm,) = after(watched(), 1, changed=broke, order=[0, 1, 2, 3, 4, 5, 6])
+    assert (alarm.layer, "backward" in alarm.sentence) == ("b.2.map", True)
+    (alarm,) = after(watched(), 1, changed=broke, order=[4, 5, 6, 0, 1, 2, 3])  # as the layers were heard, not listed
+    assert alarm.layer == "b.1.map"

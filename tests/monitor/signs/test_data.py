@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from normgauge.monitor.facts import Facts
+from normgauge.monitor.signs.data import _listed
 from tests.monitor.readings import MAP, NORM, after, named, reading, said, watched
 
 CLASSES = Facts(classes=10)
@@ -69,3 +70,9 @@ def test_a_loss_near_zero_may_double():
         after(watch, 1, loss=0.5 * 0.8**step)
     low = 0.5 * 0.8**59
     assert said(after(watch, 8, loss=3 * low)) == []
+
+
+def test_labels_are_blamed_with_what_was_compared_and_no_more():
+    (alarm,) = after(watched(), 6, loss=2.5, facts=CLASSES)
+    assert "the input's size, every σ, the weights' norms and the steps before were as usual" in alarm.sentence
+    assert "every σ" not in _listed({("weight", 0): 1.0, ("sigma", 0): None})  # a network without normalizers

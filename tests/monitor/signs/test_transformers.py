@@ -60,3 +60,27 @@ def test_a_stream_without_normalizers_is_seen_at_what_the_layers_are_given(sums,
         rows = [{"entered": factor**k} for k in range(10)]
         found += sign.look(replace(reading(step, facts=facts, pairs={}), rows=rows))
     assert [(alarm.alarm, alarm.layer) for alarm in found] == [("residual_growth", "convs.9")] * named
+    assert all("at what each layer is given" in alarm.sentence for alarm in found)  # that may be inside a branch
+
+
+@pytest.mark.parametrize(("scaled", "named"), [({}, "if nothing does yet"), ({0: 1.0}, ""), ({0: 8.0}, "8 times that")])
+def test_of_logits_only_what_was_measured_is_said_and_a_scale_is_advised_where_there_is_none(scaled, named):
+    sign, found = Attention(PLACES), []
+    for step in range(1, 30):
+        found += sign.look(reading(step, changed={0: {"logit_max": 1.8 * 1.2**step}}, scaled=scaled))
+    alarm = found[0]
+    assert "grew from 2.16 to" in alarm.sentence and alarm.value > alarm.threshold
+    assert not any(word in alarm.sentence for word in ("saturated", "one key", "no gradient"))
+    assert named in alarm.advice and ("√d" in alarm.advice) == bool(named)
+
+
+def test_a_setting_follows_from_nothing_and_stands_beside_as_a_suspect():
+    places = [replace(place, role="matrix") for place in PLACES]
+    watch, found = AlarmWatch(places), []
+    facts = Facts(adaptive=True, nodes={"SoftmaxBackward0": 2})
+    for step in range(1, 40):
+        loss = 2.0 * 0.99**step if step < 12 else 2.0 * 1.5 ** (step - 11)
+        rows = {row: {"logit_max": 1.8 if step < 5 else 70.0, "update": 0.3} for row in range(len(PLACES))}
+        found += watch.observe(reading(step, loss, rows, facts=facts, pairs={}))
+    beside = next(said for said in found if said.alarm == "no_warmup")
+    assert found[0].alarm == "attention_growth" and beside.set_at == 1

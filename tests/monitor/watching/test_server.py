@@ -130,7 +130,7 @@ def test_without_the_extra_a_sentence_says_what_to_install(studio, monkeypatch, 
     for name in [name for name in sys.modules if name.split(".")[0] == missing]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, f"{missing}.applications" if missing == "starlette" else missing, None)
-    with pytest.raises(InputError, match="pip install normgauge\\[web\\]"):
+    with pytest.raises(InputError, match=r"pip install 'normgauge\[web\]'"):
         serve(studio.scene, 0, lambda _: None)
     assert "starlette and uvicorn" in NEEDS
 

@@ -17,6 +17,7 @@ from normgauge.core.store.losses import Losses, Verdict
 from normgauge.core.store.places import newest
 from normgauge.core.store.run import Run
 from normgauge.core.store.steps import StepRecord, packed_step
+from normgauge.core.store.writer import is_written
 
 LISTED = frozenset({"alarm", "consequence", "note", "reading", "resume"})
 TAKEN_AGAIN = ("alarm", "consequence", "reading")  # which steps taken again replace
@@ -179,6 +180,7 @@ class Collector:
             (*lost, *self._losses.sentences(), *self._problems, *strange, *torn),
             lists["consequence"],
             _changed_at(self.path),
+            None if self._end is not None else is_written(self.path),
         )
 
 

@@ -28,6 +28,7 @@ class Run:
         problems: sentences about what was left out.
         consequences: what followed from an incident's cause; each names its cause and the step of it.
         written: when the file was last written, in seconds as `time.time` counts them; None where that is not known.
+        held: whether a process holds the file's lock, as one that writes it does; None where that is not known.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Run:
     problems: Sequence[str] = ()
     consequences: Sequence[Record] = ()
     written: float | None = None
+    held: bool | None = None
 
     @property
     def layers(self) -> list[str]:

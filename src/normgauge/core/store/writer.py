@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from normgauge.core.errors import StoreError
 from normgauge.core.store.lines import FORMAT, SCHEMA, Record, encode_record
 from normgauge.core.store.places import candidate_paths
 from normgauge.core.store.seal import Seal, run_mark, sealed
+
+LOCK_TRIES, LOCK_PAUSE = 3, 0.01  # seconds
 
 _open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
@@ -212,11 +215,35 @@ def lock_file(descriptor: int) -> bool:
         return True
     import fcntl
 
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+                return True
+        else:
+            return True
+        time.sleep(LOCK_PAUSE)  # it may be a reader that looks, which takes no time
+    return False
+
+
+def is_written(path: str | os.PathLike[str]) -> bool | None:
+    """Whether a process holds the lock of a run file, as its writer does; None where that cannot be told."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN)
-    return True
+        return True if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN) else None
+    finally:
+        os.close(descriptor)  # and with it the lock
+    return False
 
 
 def _forget() -> None:

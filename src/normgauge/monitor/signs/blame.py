@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from normgauge.monitor.signs.sign import Alarm, Place, Seen
-from normgauge.monitor.thresholds import DEEP, LOSS_BIG, MEMORY, TURN, TURN_GROSS, WARM_STEPS
+from normgauge.monitor.thresholds import DEEP, LOSS_BIG, MEMORY, TURN_GROSS, WARM_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What shows that steps are too long.
+
+    Attributes:
+        said: in words.
+        value: the number that gave it away.
+        threshold: the number it crossed.
+    """
+
+    said: str
+    value: float
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +31,14 @@ class Case:
     Attributes:
         seen: the reading that shows it.
         places: the layers.
-        turn: largest of the last median relative steps.
-        early: largest of the first ones.
-        why: what shows it, in words.
+        early: largest of the first median relative steps.
+        why: what shows it.
     """
 
     seen: Seen
     places: Sequence[Place]
-    turn: float
     early: float
-    why: str
+    why: Why
 
     @property
     def deep(self) -> int:
@@ -105,7 +117,7 @@ RULES: tuple[Rule, ...] = (
         "learning_rate",
         lambda case: True,
         lambda case: (
-            "the learning rate is too high: each step overwrites what the weights held"
+            "the learning rate is too high"
             + (", and no normalizer holds the activations" if case.bare and case.deep >= DEEP else "")
         ),
         "Try a tenth of it.",
@@ -118,5 +130,5 @@ def blame(case: Case) -> Alarm:
     kind, _, means, advice = next(rule for rule in RULES if rule[1](case))
     story = case.seen.story
     began = story.jump[0] if _jumped(case) and story.jump else 1 if case.early > TURN_GROSS or story.stuck else None
-    value = case.turn if math.isfinite(case.turn) else 0.0
-    return Alarm(case.seen.step, kind, "", f"{means(case)}; {case.why}.", value, TURN, advice, began)
+    sentence = f"{means(case)}; {case.why.said}."
+    return Alarm(case.seen.step, kind, "", sentence, case.why.value, case.why.threshold, advice, began)

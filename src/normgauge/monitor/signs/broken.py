@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from normgauge.monitor.sheet import Column
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
 from normgauge.monitor.thresholds import BARE_READINGS, HALF_LIMIT, HALF_ROOM, SKIPPED
+from normgauge.render.numbers import plural
 
 BREAKABLE: tuple[Column, ...] = ("gradient", "bias_gradient", "frobenius")
 
@@ -70,11 +71,11 @@ class BrokenNumbers(Sign):
         self._streak = Streak()
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Find the first thing that is not finite, from the input on."""
+        """Find the first thing that is not finite: activations from the input on, gradients from the loss back."""
         if self._gone:
             return
         lost = next(((at, loss) for at, loss in seen.losses if not math.isfinite(loss)), None)
-        gradient = self._first(seen, "gradient")
+        gradient = self._first(seen, "gradient", backward=True)
         weights = self._first(seen, "frobenius")
         if lost is None:
             self._suspect = "" if gradient is None else self._suspect or self._places[gradient].name
@@ -113,7 +114,8 @@ class BrokenNumbers(Sign):
         return Alarm(seen.step, "nan", layer, sentence, lost[1], math.inf, advice, lost[0])
 
     def _gradient(self, seen: Seen, row: int) -> Alarm:
-        what = f"at {self._skipped} readings in a row" if self._skipped else "and the weights took it up"
+        row_of = f"at {plural(self._skipped, 'reading')}{' in a row' * (self._skipped > 1)}"
+        what = row_of if self._skipped else "and the weights took it up"
         if seen.half:
             kind, layer, why = (
                 "half_overflow",
@@ -123,7 +125,7 @@ class BrokenNumbers(Sign):
             advice = "Lower the loss scale, or let a gradient scaler find it."
         else:
             kind, layer = "nan", self._places[row].name
-            why = f"It is seen first at {layer}."
+            why = f"In the order of the backward pass it shows first at {layer}."
             advice = "Look for a root, a log or a division whose derivative has no limit."
         sentence = f"the gradient is not finite at step {seen.step} although the loss is, {what}. {why}"
         return Alarm(seen.step, kind, layer, sentence, seen.rows[row]["gradient"], math.inf, advice)
@@ -142,9 +144,12 @@ class BrokenNumbers(Sign):
                 yield Alarm(seen.step, "half_overflow", layer, sentence, sigma, limit, advice)
                 return
 
-    def _first(self, seen: Seen, column: Column) -> int | None:
-        pairs = enumerate(seen.rows[: len(self._places)])
-        return next((i for i, row in pairs if not math.isfinite(row.get(column, 0.0))), None)
+    def _first(self, seen: Seen, column: Column, *, backward: bool = False) -> int | None:
+        """The first row with a number that is not finite, in the order of a pass where that was heard."""
+        rows: Sequence[int] = range(min(len(self._places), len(seen.rows)))
+        if len(seen.order) >= len(rows):
+            rows = [row for row in (reversed(seen.order) if backward else seen.order) if row in rows]
+        return next((row for row in rows if not math.isfinite(seen.rows[row].get(column, 0.0))), None)
 
     def _feeding(self, seen: Seen, row: int | None) -> str:
         """The layer whose output goes into a normalizer, or the normalizer itself."""

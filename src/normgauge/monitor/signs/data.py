@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
@@ -68,6 +68,7 @@ class DataScale(Sign):
 
 
 Key = tuple[str, int]  # what is compared, and of which layer
+NAMED = {"input": "the input's size", "sigma": "every σ", "weight": "the weights' norms"}
 TURN: Key = ("turn", 0)
 
 
@@ -104,8 +105,8 @@ class LabelNoise(Sign):
             return
         at, before, loss = jump
         sentence = (
-            f"the loss went from {before:.3g} to {loss:.3g} from step {at} on, while the input's size, every σ and "
-            "the steps before were as usual. Nothing that was measured changed."
+            f"the loss went from {before:.3g} to {loss:.3g} from step {at} on, while {_listed(numbers)} "
+            "were as usual. Activations, logits and gradients are not compared for this."
         )
         advice = "Look at the labels of these batches."
         yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP, advice, at)
@@ -148,3 +149,9 @@ class LabelNoise(Sign):
         factor = self._usual[key].factor(value)
         within = {"weight": SCALE_KEPT, "turn": LOSS_STEADY**2}.get(key[0], LOSS_STEADY)
         return factor < within and (factor > 1 / within or key[0] in ("rate", "turn"))
+
+
+def _listed(numbers: Mapping[Key, float | None]) -> str:
+    """What there was to compare, in words."""
+    known = {kind for (kind, _), value in numbers.items() if value is not None}
+    return ", ".join([*(words for kind, words in NAMED.items() if kind in known)]) + " and the steps before"

@@ -214,10 +214,15 @@ class Vanishing(Sign):
             what = f"the gradient vanishes through {squashed} sigmoids or tanh"
             advice = "Use ReLU or GELU, normalizers or skip connections."
         else:
-            what = f"there is no normalizer anywhere, and each of {len(rows)} layers multiplies what passes"
+            what = f"there is no normalizer anywhere in {len(rows)} layers"
             advice = "Add normalizers or skip connections, or initialize for the activation (He or Xavier)."
-        sentence = f"{what}: gradients {grows} {max(share, 1 / share):.1e} times from {last} to {first}."
-        return Alarm(seen.step, kind, first, sentence, share, VANISHED, advice, began)
+        sentence = (
+            f"{what}: gradients {grows} {max(share, 1 / share):.1e} times from the last third of the layers to the "
+            f"first (from {last} back to {first})."
+        )
+        layer = first if kind == "vanishing_gradient" else ""  # what the whole network lacks, no layer lacks
+        limit = 1 / VANISHED if share > 1 else FADED if share >= VANISHED else VANISHED
+        return Alarm(seen.step, kind, layer, sentence, share, limit, advice, began)
 
 
 def _starved(numbers: Row) -> bool:

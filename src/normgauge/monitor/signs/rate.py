@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from normgauge.monitor.signs.blame import Case, blame
+from normgauge.monitor.signs.blame import Case, Why, blame
 from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
     COLD_STEPS,
@@ -45,38 +45,47 @@ class LearningRate(Sign):
             self._turns.append(turn)
             self._early += [turn] if len(self._early) < 3 and seen.step <= WARM_STEPS else []
         why = self._why(seen, turn)
-        if why:
-            yield blame(Case(seen, self._places, max(self._turns, default=0.0), max(self._early, default=0.0), why))
+        if why is not None:
+            yield blame(Case(seen, self._places, max(self._early, default=0.0), why))
         elif turn is not None:
             self._level.see(turn)
 
-    def _why(self, seen: Seen, turn: float | None) -> str:
-        """What shows that the steps are too long; empty where nothing does."""
+    def _why(self, seen: Seen, turn: float | None) -> Why | None:
+        """What shows that the steps are too long; None where nothing does."""
         story, path = seen.story, sum(self._turns)
-        if turn is not None and (turn > TURN or path > TURN_PATH) and story.harmed:
-            return f"the step at {seen.step} moved the middle layer by {turn:.0%} of the norm it has now" + (
-                f" (the last steps read: {path:.0%} together)" if path > turn else ""
+        if turn is not None and turn > TURN and story.harmed:
+            said = f"the step at {seen.step} moved the median layer by {turn:.0%} of the norm it has now"
+            return Why(said, turn, TURN)
+        if turn is not None and path > TURN_PATH and story.harmed:
+            said = (
+                f"the last {len(self._turns)} steps read moved the median layer by {_shares(self._turns)} of its norm"
             )
+            return Why(f"{said}, {path:.0%} together", path, TURN_PATH)
         jumped = story.jump is not None and seen.step - story.jump[0] <= MEMORY
         if jumped and turn is not None and turn > TURN_FELT and self._level.factor(turn) > TURN_JUMP:
-            return f"the middle layer's step went from {self._level.value:.2g} to {turn:.2g} of its norm"
+            said = f"the median layer's step went from {self._level.value:.2g} to {turn:.2g} of its norm"
+            return Why(said, self._level.factor(turn), TURN_JUMP)
         broke = story.lost is not None and (story.rose or jumped)
         if broke or (story.risen and (jumped or self._moved(seen))):
-            now = f"{story.lost[1]}" if story.lost else f"{story.mean:.3g} in the mean"
-            return f"the loss went from {story.start:.3g} at first to {now} at step {seen.step}"
+            at, now = story.latest
+            said = f"the loss went from {story.first:.3g} at first to {now:.3g} at step {at}"
+            return Why(said, *(story.rise or (now, math.inf)))
         path = sum(self._early)
         cold = bool(seen.facts.attends and seen.facts.adaptive) and not story.warmed and len(self._early) == 3
         strained = any(row.get("logit_max", 0.0) > LOGIT_HIGH for row in seen.rows)
         missed = COLD_STEPS <= story.count <= WARM_STEPS and (strained or not story.gains)
         if cold and (path > TURN_FROZEN or (path > TURN_COLD and missed)):
-            return f"the first three steps read moved the middle layer by {path:.0%} of its norm"
+            said = f"the first three steps read moved the median layer by {_shares(self._early)} of its norm"
+            return Why(f"{said}, {path:.0%} together", path, TURN_FROZEN if path > TURN_FROZEN else TURN_COLD)
         summed = seen.facts.reduction == "sum" and seen.facts.adaptive is False
-        if story.stuck and path > (TURN_STUCK if cold or summed else TURN_EARLY):
-            return (
-                f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first steps moved "
-                f"the middle layer by {max(self._early):.0%} of its norm each"
+        limit = TURN_STUCK if cold or summed else TURN_EARLY
+        if story.stuck and path > limit:
+            said = (
+                f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first steps read "
+                f"moved the median layer by {_shares(self._early)} of its norm"
             )
-        return ""
+            return Why(said, path, limit)
+        return None
 
     def _moved(self, seen: Seen) -> bool:
         """Whether the steps seen last, or all since the start, are long enough to blame."""
@@ -88,6 +97,16 @@ class LearningRate(Sign):
         return max(self._turns, default=0.0) > TURN_FELT or (median(sizes) or 0.0) > GROWN
 
 
+def _shares(turns: Sequence[float]) -> str:
+    """Relative steps one by one, in percent.
+
+    >>> _shares([0.5, 0.31, 0.22])
+    '50%, 31% and 22%'
+    """
+    *others, last = (f"{turn:.0%}" for turn in turns)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 class TooSmall(Sign):
     """A loss that goes nowhere with steps that are nothing beside the weights."""
 
@@ -97,7 +116,7 @@ class TooSmall(Sign):
         steady = seen.story.low_since is None and (seen.rate or 0.0) > 0.0
         if turn is not None and turn < TURN_LOST and seen.story.stuck and steady:
             sentence = (
-                f"the loss makes no progress in {seen.story.count} steps; each moves the middle layer by {turn:.1g} of "
+                f"the loss makes no progress in {seen.story.count} steps; each moves the median layer by {turn:.1g} of "
                 "its norm, so that nothing is learnt."
             )
             advice = "Raise the learning rate; look at what else divides the loss or the gradient."

@@ -152,7 +152,7 @@ class UpdateLost(Setting):
             return
         dtype = next(str(f.dtype) for f in seen.facts.layers if f.dtype in LAST_PLACE).removeprefix("torch.")
         sentence = (
-            f"updates are too small for {dtype}: the middle weight's step is {share:.1%} of what its last digit can "
+            f"updates are too small for {dtype}: the median weight's step is {share:.1%} of what its last digit can "
             "take up, so that most are rounded away."
         )
         advice = "Keep float32 weights for the optimizer (autocast instead of .to(bfloat16)), or raise the rate."

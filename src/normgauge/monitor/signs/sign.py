@@ -40,6 +40,10 @@ class Consequence:
     sentence: Annotated[str, Told("what was seen, and what it means")]
     cause: Annotated[str, Told("`alarm` of the incident it belongs to")]
     cause_step: Annotated[int, Told("`step` of that alarm")]
+    set_at: Annotated[
+        int | None,
+        Told("of a setting, the step at which it was set: it did not follow, and is a suspect beside", absent=None),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ class Seen:
         facts: what is known without measuring.
         story: of the losses and settings of every step so far; the watch puts in its own.
         broken: the samples that are not finite, where only some are.
+        order: the rows in the order of the forward pass, where it was heard; the backward pass goes the other way.
+        scaled: for layers of queries, what the attention logits are multiplied with over 1/√d, where that is known.
     """
 
     step: int
@@ -107,6 +113,8 @@ class Seen:
     facts: Facts = field(default_factory=Facts)
     story: Story = field(default_factory=Story)
     broken: Broken | None = None
+    order: Sequence[int] = ()
+    scaled: Mapping[int, float] = field(default_factory=dict)
 
 
 class Level:

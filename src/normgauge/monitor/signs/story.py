@@ -128,16 +128,28 @@ class Story:
     @property
     def risen(self) -> bool:
         """Whether the loss has left where it was and does not come back; a spike that recovers is none."""
+        return self.rise is not None
+
+    @property
+    def rise(self) -> tuple[float, float] | None:
+        """Where the loss has left where it was for good: the loss that shows it, and what it had to exceed."""
         recent = list(self._recent)
         if len(recent) < 3:
-            return False
+            return None
         if self.signed:
-            return len(recent) == LOSS_WINDOW and min(recent) > LOSS_FAR * self._largest
-        last = recent[-3:]
-        if self.count <= LOSS_EARLY and sorted(last)[1] > LOSS_RISEN * self.start:
-            return recent[-1] >= max(recent[-4:-1])
-        floor = min(LOSS_RISEN * self.start, max(LOSS_RELAPSED * self.best, 0.5 * self.start))
-        return len(recent) == LOSS_WINDOW and min(recent) > floor > 0.0 and recent[-1] >= 0.7 * max(recent)
+            low, far = min(recent), LOSS_FAR * self._largest
+            return (low, far) if len(recent) == LOSS_WINDOW and low > far else None
+        doubled = LOSS_RISEN * self.start
+        if self.count <= LOSS_EARLY and (middle := sorted(recent[-3:])[1]) > doubled:
+            return (middle, doubled) if recent[-1] >= max(recent[-4:-1]) else None
+        low, floor = min(recent), min(doubled, max(LOSS_RELAPSED * self.best, 0.5 * self.start))
+        left = len(recent) == LOSS_WINDOW and low > floor > 0.0 and recent[-1] >= 0.7 * max(recent)
+        return (low, floor) if left else None
+
+    @property
+    def latest(self) -> tuple[int, float]:
+        """Step and value of the last loss heard."""
+        return self.lost or (self._heard, self._recent[-1] if self._recent else math.nan)
 
     @property
     def rose(self) -> bool:
@@ -175,6 +187,11 @@ class Story:
     def warmed(self) -> bool:
         """Whether the learning rate began well below its largest."""
         return self.first_rate is not None and self.first_rate < 0.5 * self.largest
+
+    @property
+    def rate_set(self) -> int:
+        """Step at which the learning rate came to its largest: the first that was heard, where it never rose."""
+        return max(self._rose, 1)
 
     @property
     def steady_for(self) -> int:

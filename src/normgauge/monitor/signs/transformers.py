@@ -18,9 +18,11 @@ from normgauge.monitor.thresholds import (
     SUMS,
 )
 
+SCALED = 1.01  # factor of the logits over 1/√d above which they are not scaled by it
+
 
 class Attention(Sign):
-    """Attention logits so large that the softmax puts everything on one key, from the start or by growing."""
+    """Attention logits so large that a softmax may put everything on one key, from the start or by growing."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -50,16 +52,25 @@ class Attention(Sign):
         name = self._places[row].name
         how = f"grew from {start:.3g} to {logit:.3g}" if grew else f"are as large as {logit:.3g}"
         kind = "attention_growth" if grew else "attention_saturated"
-        sentence = (
-            f"{name}: its attention logits {how}, so that the softmax is saturated: it looks at one key alone, and no "
-            "gradient reaches queries and keys."
-        )
-        advice = "Normalize queries and keys, scale the logits by 1/√d, or initialize and step these weights less."
-        return Alarm(seen.step, kind, name, sentence, logit, LOGIT_SATURATED, advice, began)
+        sentence = f"{name}: its attention logits {how} (the largest of the first sample)."
+        limit = LOGIT_HIGH if grew else LOGIT_SATURATED
+        return Alarm(seen.step, kind, name, sentence, logit, limit, self._advice(seen, row, grew), began)
+
+    def _advice(self, seen: Seen, row: int, grew: bool) -> str:
+        """What to do: the scale of the logits is named only where it is not 1/√d already."""
+        scaled = seen.scaled.get(row)
+        first = "Lower the learning rate" if grew else "Initialize the weights of queries and keys smaller"
+        if scaled is None:
+            return f"{first}, normalize queries and keys, or scale the logits by 1/√d if nothing does yet."
+        if scaled > SCALED:
+            return f"Scale the logits by 1/√d (their factor is {scaled:.3g} times that), or normalize queries and keys."
+        return f"{first}, or normalize queries and keys."
 
 
 class Stream(Sign):
     """A residual stream that grows from block to block, or from step to step."""
+
+    _normed = True  # whether it is seen at normalizers; without them at every layer, inside the branches too
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -91,16 +102,19 @@ class Stream(Sign):
                 if multiplied
                 else f"from {self._starts[far]:.3g} at first to {sizes[far]:.3g} at {name}"
             )
-            sentence = f"the residual stream grows {how}, beside which what it began with is lost."
+            seen_at = "" if self._normed else ", seen without normalizers at what each layer is given,"
+            sentence = f"the residual stream{seen_at} grows {how} (root mean square)."
             advice = "Scale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
-            yield Alarm(seen.step, "residual_growth", name, sentence, grows, limit, advice, began)
+            value, crossed = (deep, limit) if multiplied else (long, STREAM_GREW)
+            yield Alarm(seen.step, "residual_growth", name, sentence, value, crossed, advice, began)
         elif count:
             seen.story.ask(seen.step + 1, everything=True)
 
     def _sizes(self, seen: Seen) -> dict[int, float]:
         """What normalizers are given; without them, what the layers of a network with many sums are given."""
         sizes = self._column(seen, "input_rms")
-        if len(sizes) >= 4 or seen.facts.met("AddBackward") < SUMS:
+        self._normed = len(sizes) >= 4 or seen.facts.met("AddBackward") < SUMS
+        if self._normed:
             return sizes
         layers = self._column(seen, "entered")
         return layers if len(layers) >= SUMS else {}

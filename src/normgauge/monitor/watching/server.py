@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 ADDRESS = "127.0.0.1"
-NEEDS = "the live page needs starlette and uvicorn: pip install normgauge[web]"
+NEEDS = "the live page needs starlette and uvicorn: pip install 'normgauge[web]'"
 PATIENCE, SHARE = 10.0, 10  # seconds between two drawings at most; drawing takes a tenth of the time at most
 STALE = 30.0  # seconds after which a drawing is made anew though nothing was written: that, too, is to be seen
 HEADERS = {
