@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from normgauge.core.fields import declared_fields
+from normgauge.core.first_notes import measured_output, padding_notes
 from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
 from normgauge.render.layertable import reading_layers
@@ -50,10 +51,14 @@ def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Blo
     batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
     measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
     alarms = [verdict.refutation_sentence(reading) for reading in readings if reading.log_refuted is not None]
-    parts: list[Block] = [*alarms, f"{first.model}, mode {first.mode}{measured}{batch}", reading_totals(readings)]
+    output = measured_output(first.notes)
+    measured += f"{' to' if measured else ', measured in the input to'} {output}" if output else ""
+    padding = padding_notes(first.notes)
+    head = f"{first.model}, mode {first.mode}{measured}{batch}"
+    parts: list[Block] = [*alarms, head, *padding, reading_totals(readings)]
     if first.layers:
         parts += [reading_layers(first, every), ""]
-    told = set(alarms)  # scopes share most of their notes
+    told = {*alarms, *padding}  # scopes share most of their notes
     for reading in readings:
         troubles = [sentence for sentence in verdict.trouble_sentences(reading) if sentence not in told]
         told.update(troubles)
