@@ -11,9 +11,10 @@ from torch import nn
 import normgauge as ng
 from normgauge.core import reference
 from normgauge.core.first_notes import PADDING, padding_notes
+from normgauge.core.spelled import LN10
 from normgauge.render.console import reading_text
 from normgauge.render.page import body, grouped_readings
-from normgauge.render.verdict import standing_sentence
+from normgauge.render.verdict import bracket_sentence, gap_line, standing_sentence
 from tests.made import reading
 
 
@@ -74,3 +75,10 @@ def test_a_network_stands_among_others_with_such_inputs_and_outputs():
     )
     for notes in (("measured output: sentence_embedding; not measured: last_hidden_state",), ()):
         assert standing_sentence(replace(other, notes=notes)).startswith("No other reference network has such inputs")
+
+
+def test_one_number_for_the_gap_and_no_balanced_bound_where_none_was_asked_for():
+    found = reading(log_upper=2.7055 * LN10, log_lower=2.6945 * LN10, log_balanced=3 * LN10)
+    assert "gap 0.02 decades" in gap_line(found) and "within 0.02 decades" in bracket_sentence(found)
+    assert "balanced 3" in gap_line(found)
+    assert "balanced" not in gap_line(replace(found, options={"balance": False}))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -98,7 +97,7 @@ def folder_pooling(folder: Path) -> tuple[Pooling | None, str]:
         pass  # a file of another form is as good as none
     return None, (
         f"{folder}: its {MODULES} ({', '.join(kinds) or 'unreadable'}) makes the sentence embedding in a way that is "
-        "not applied: the model's own output is measured; for the embedding give a file.py:function whose module returns it"
+        "not applied: the model's own output is measured; for the embedding give a file.py:function that has it"
     )
 
 
@@ -113,10 +112,9 @@ def padding_warning(model: nn.Module, batch: Any) -> str:
     pad, end = (getattr(config, name, None) for name in ("pad_token_id", "eos_token_id"))
     given = dict(batch) if isinstance(batch, Mapping) else {"input_ids": batch}
     ids = given.get("input_ids")
-    plain = isinstance(ids, Tensor) and not ids.is_floating_point() and ids.dtype != torch.bool
-    if not plain or not isinstance(pad, int) or pad == end or "attention_mask" in given:
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or "attention_mask" in given:
         return ""
-    found = int((ids == pad).sum())
+    found = int((ids == pad).sum()) if isinstance(pad, int) and pad != end else 0
     if not found:
         return ""
     return (

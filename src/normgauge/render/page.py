@@ -29,7 +29,8 @@ from normgauge.render.table import Grid, html_table
 from normgauge.render.verdict import evidence_words, refutation_sentence
 
 TERMS = (
-    ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound, rounded up. Its evidence says how it is known."),
+    ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound, rounded up. Its evidence says how "
+     "it is known."),
     ("at least, lower, found", "The largest slope met on actual inputs. The network has it; it may have larger ones."),
     ("gap", "The distance between found and upper, in decades. The truth lies inside it."),
     ("decade", "A factor of ten. All tables count in decades: 2 means a factor of 100, -1 a tenth."),

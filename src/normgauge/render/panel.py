@@ -176,12 +176,8 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     yield "network", [reading.model]
     yield "mode", [MODES.get(reading.mode, reading.mode)]
     yield "scope", [f"{reading.scope}: {scope_words(reading.scope)}"]
-    yield (
-        "measured",
-        [
-            f"from {reading.input_name} to {measured_output(reading.notes) or 'the output'}, {plural(len(reading.samples), 'sample')}"
-        ],
-    )
+    output = measured_output(reading.notes) or "the output"
+    yield "measured", [f"from {reading.input_name} to {output}, {plural(len(reading.samples), 'sample')}"]
     yield "upper bound", [EVIDENCE[reading.evidence], *verdict.bound_conditions(reading)]
     seen = reading.witness
     how = (

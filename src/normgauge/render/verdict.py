@@ -180,13 +180,13 @@ def sample_slopes(reading: Reading) -> list[float]:
 
 
 def standing_sentence(reading: Reading) -> str:
-    """Where the slope found stands among other networks with such inputs and outputs, at the scale of their own data."""
+    """Where the slope found stands among other networks with such ends, at the scale of their own data."""
     ends = (reading.input_name, measured_output(reading.notes))
     every = reference.standings(str(reading.scope))
     known = [one for one in every if one.ends == ends and one.weights != reading.weights]
     if not every or not math.isfinite(reading.log_lower):
         return ""
-    if not known or ends[0] == TOKENS and not ends[1]:  # an output without a name is scores, or anything
+    if not known or (ends[0] == TOKENS and not ends[1]):  # an output without a name is scores, or anything
         return "No other reference network has such inputs and outputs, and slopes of others are on other scales."
     own = reading.log_lower / LN10
     below, above = ([one for one in known if (one.lower <= own) == under] for under in (True, False))
@@ -239,7 +239,8 @@ def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
     gap = format_decades(reading.gap * LN10, way=UP)  # as the sentence above it has it
     other = reading.log_upper < reading.log_capacity
-    method = f"{method_words(reading)}; balanced {fine_decades(reading.log_capacity, UP)}, " if other else ""
+    balanced = f"balanced {fine_decades(reading.log_capacity, UP)}, " if reading.options.get("balance", True) else ""
+    method = f"{method_words(reading)}; {balanced}" if other else ""
     upper, folded = (fine_decades(log, UP) for log in (reading.log_upper, reading.log_folded))
     lower = fine_decades(reading.log_lower, DOWN)
     return f"log10 upper {upper} ({method}folded {folded}), lower {lower}, gap {gap} decades"
