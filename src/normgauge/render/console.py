@@ -28,7 +28,7 @@ PRODUCTS = {  # under names people know; the keys of the JSON form stay as they 
     **{f"prod_inv_sigma, {end.key}": end.told.sentence for end in declared_fields(InverseSigma)},
 }
 PRODUCTS_NOTE = (
-    f"{ABSENT}: its statement is not about all of these normalizers (F.normalize, say, divides by a norm and has no σ). "
+    f"{ABSENT}: its statement is not about all these normalizers (F.normalize, say, divides by a norm and has no σ). "
     "Theorem, corollaries and lemma are those of Than 2025 (arXiv 2511.00958), checked by `normgauge theory T.T9 T.C10 "
     "T.C11 T.L3`. All are stated for chains of layers with activations of slope at most 1; those without γ for "
     "normalizers whose γ is 1. Elsewhere they are no bounds."
