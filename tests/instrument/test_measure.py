@@ -107,6 +107,8 @@ BAD = [
     (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 3), scope="global"), "forward raised RuntimeError"),
     (lambda: gauge(nn.Linear(2, 2), "batch", scope="global"), "got str"),
     (lambda: gauge(nn.Linear(2, 2), {"input": 3}, scope="global"), "at least one tensor"),
+    (lambda: gauge(nn.Linear(2, 2), {"input_ids": [[1]]}), 'without any; pass return_tensors="pt", padding=True'),
+    (lambda: gauge(nn.Linear(2, 2), ["a", "b"]), 'return_tensors="pt", padding=True'),
     (lambda: gauge(lambda x: x, torch.zeros(1, 2), scope="global"), "torch.nn.Module"),
     (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), scope="sphere"), "scope"),
     (lambda: gauge(nn.Linear(2, 2), torch.zeros(1, 2), scope="ball:-1"), "scope"),

@@ -23,6 +23,7 @@ from normgauge.core.errors import LoadError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS, is_folder, load_model
+from normgauge.loading.hugging_face import model_folder
 from normgauge.render.console import draw_blocks, reading_blocks
 from normgauge.render.difference import reference_totals
 from normgauge.render.page import report
@@ -41,7 +42,8 @@ examples:
       with the totals of a network that comes with normgauge, for comparison
   normgauge gauge bert-folder
       without a batch one is made by the folder's tokenizer or from its configuration
-  normgauge gauge bert-folder --batch tokens.py:batch --input inputs_embeds --json reading.json --html reading.html
+  normgauge gauge bert-folder --batch tokens.py:batch --output last_hidden_state --html reading.html
+      batch() returns what the tokenizer does; of a sentence-transformers folder the embedding is measured otherwise
   normgauge gauge net.py:build --batch net.py:batch --scope global --fail-above 6
       a gate for a pipeline: exit code 3 when the proved upper bound exceeds 10^6 or is infinite
   normgauge gauge net.py:build --batch net.py:batch --scope point --json - | python -m json.tool
@@ -159,8 +161,9 @@ def _open(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | N
     if args.batch is None and ":" not in args.model and not Path(args.model).exists():
         raise LoadError(f"model {args.model!r}: expected {MODEL_FORMS}, got no such file or folder")
     if args.batch is not None or not is_folder(args.model):
-        with open_network(args) as opened:
-            yield opened
+        with open_network(args) as (model, batch, progress):
+            _warn(args.model, model, batch)
+            yield model, batch, progress
         return
     with users_code() as progress:
         from normgauge.loading.made_batch import made_batch
@@ -168,7 +171,18 @@ def _open(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | N
         model = load_model(args.model)
         batch, said = made_batch(args.model, model)
         complain(said)
+        _warn(args.model, model, batch)
         yield model, batch, progress
+
+
+def _warn(spec: str, model: nn.Module, batch: Any) -> None:
+    """Say in a line each that padding is read as words, and that a folder's own pooling is not applied."""
+    from normgauge.loading.counted_output import folder_pooling, padding_warning
+
+    folder = model_folder(spec)
+    for said in (padding_warning(model, batch), "" if folder is None else folder_pooling(folder)[1]):
+        if said:
+            complain(said)
 
 
 def gauge_json(found: list[Reading]) -> dict[str, Any]:

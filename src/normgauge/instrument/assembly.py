@@ -30,7 +30,7 @@ from normgauge.instrument.rules.embedding import embedding_facts
 from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.stretch import SteepestWalk
-from normgauge.instrument.trace.inputs import argument_name
+from normgauge.instrument.trace.inputs import argument_name, padding_note
 
 PICTURES = 8  # most sensitive samples shown
 
@@ -116,7 +116,8 @@ def weakest_evidence(session: Session, parts: Composition, missing: Findings) ->
 def notes(session: Session, parts: Composition, best: Balanced, found: Found) -> list[str]:
     """Return the assumptions and warnings of a reading in plain words."""
     trace = session.trace
-    said = [*session.call.notes, *trace.notes, *session.once("embeddings", lambda: embedding_notes(session))]
+    said = [*session.call.notes, *padding_note(session.call, trace.end.tensor), *trace.notes]
+    said += session.once("embeddings", lambda: embedding_notes(session))
     if trace.draws and session.options.mode == "train":
         said.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")
     if session.together and session.samples > 1:

@@ -38,7 +38,7 @@ def load_model(spec: str) -> nn.Module:
         spec: one of `MODEL_FORMS`.
 
     Returns:
-        The module, as its maker left it.
+        The module, as its maker left it; of a Hugging Face model padding is no part of the output.
 
     Raises:
         LoadError: when there is no such model, or it cannot be loaded without running foreign code.

@@ -35,6 +35,8 @@ def load_gguf(path: Path) -> nn.Module:
         raise LoadError(f"{path}: a GGUF file needs gguf and transformers: pip install 'normgauge[llm]'")
     import transformers
 
+    from normgauge.loading.counted_output import count_output
+
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         loaded: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
@@ -42,11 +44,11 @@ def load_gguf(path: Path) -> nn.Module:
         )
     except Exception as error:
         raise LoadError(f"{path}: transformers could not build it: {one_line(error)}") from error
-    return loaded.eval()
+    return count_output(loaded.eval(), None)
 
 
 def load_folder(folder: Path) -> nn.Module:
-    """The model of a folder with a config.json; random weights where it has none.
+    """The model of a folder with a config.json; random weights where it has none, and padding no part of its output.
 
     Raises:
         LoadError: when it cannot be built, or only by running code that came with it.
@@ -66,8 +68,11 @@ def load_folder(folder: Path) -> nn.Module:
         import transformers
     except ImportError:
         raise LoadError(f"{folder}: a Hugging Face folder needs transformers: pip install 'normgauge[llm]'") from None
+    from normgauge.loading.counted_output import count_output, folder_pooling
+
     try:
-        return _build(transformers, folder, described)
+        pooling, _ = folder_pooling(folder)
+        return count_output(_build(transformers, folder, described, pooling is not None), pooling)
     except Exception as error:
         raise LoadError(f"{folder}: transformers could not build it: {one_line(error)}") from error
 
@@ -84,8 +89,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     return described
 
 
-def _build(transformers: Any, folder: Path, described: dict[str, Any]) -> nn.Module:
-    named = [getattr(transformers, name, None) for name in described.get("architectures") or []]
+def _build(transformers: Any, folder: Path, described: dict[str, Any], encodes: bool) -> nn.Module:
+    listed = [] if encodes else described.get("architectures") or []  # a head for training is no part of an encoder
+    named = [getattr(transformers, name, None) for name in listed]
     kind: Any = next((found for found in named if found is not None), transformers.AutoModel)
     local = {"local_files_only": True, "trust_remote_code": False}
     if any(folder.glob("*.safetensors")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,10 +39,10 @@ def made_batch(spec: str, model: nn.Module) -> tuple[dict[str, Tensor], str]:
     if folder is None or config is None:
         raise LoadError(f"{spec}: a batch is needed, since only a folder of weights says what it takes: give --batch")
     if name == "input_ids":
-        ids, source = _tokens(folder, config)
-        batch = {"input_ids": ids}
+        masks = "attention_mask" in inspect.signature(model.forward).parameters
+        batch, source = _tokens(folder, config, masks)
         if getattr(config, "is_encoder_decoder", False):
-            batch["decoder_input_ids"] = ids
+            batch |= {f"decoder_{key}": value for key, value in batch.items()}
     elif name == "pixel_values":
         batch, source = {name: _images(folder, config)}, f"from the configuration: {IMAGES} images of random numbers"
     else:
@@ -50,19 +51,21 @@ def made_batch(spec: str, model: nn.Module) -> tuple[dict[str, Tensor], str]:
     return batch, f"No batch was given. One was made {source} ({name}, {shape}, seed {SEED}); --batch takes your own."
 
 
-def _tokens(folder: Path, config: Any) -> tuple[Tensor, str]:
+def _tokens(folder: Path, config: Any, masks: bool) -> tuple[dict[str, Tensor], str]:
     text = config.get_text_config()
     known = int(text.vocab_size)
     most = min(TOKENS, int(getattr(text, "max_position_embeddings", 0) or TOKENS))
-    ids = _sentences(folder / "tokenizer.json", known, most)
-    if ids is not None:
-        return ids, "by its tokenizer from two sentences, " + " and ".join(f"{one!r}" for one in SENTENCES)
+    batch = _sentences(folder / "tokenizer.json", known, most, masks)
+    if batch is not None:
+        return batch, "by its tokenizer from two sentences, " + " and ".join(f"{one!r}" for one in SENTENCES)
     drawn = torch.randint(known, (2, most), generator=torch.Generator().manual_seed(SEED))
-    return drawn, f"from the configuration: random tokens out of {known:,}"
+    return {"input_ids": drawn}, f"from the configuration: random tokens out of {known:,}"
 
 
-def _sentences(path: Path, known: int, most: int) -> Tensor | None:
-    """The sentences as tokens, cut to the shorter; None without a tokenizer, or with one of other words.
+def _sentences(path: Path, known: int, most: int, masks: bool) -> dict[str, Tensor] | None:
+    """The sentences as tokens, padded as the tokenizer does, with its mask; None with one of other words, or without.
+
+    Where it does not pad, or the model takes no mask, both are cut to the shorter.
 
     Raises:
         LoadError: when there is one that cannot be read.
@@ -72,12 +75,20 @@ def _sentences(path: Path, known: int, most: int) -> Tensor | None:
     try:
         from tokenizers import Tokenizer
 
-        rows = [tokens.ids for tokens in Tokenizer.from_file(str(path)).encode_batch(list(SENTENCES))]
+        tokenizer = Tokenizer.from_file(str(path))
+        pad = (tokenizer.padding or {}).get("pad_id")
+        tokenizer.no_padding()  # to some length of its own, perhaps of hundreds
+        rows = [tokens.ids for tokens in tokenizer.encode_batch(list(SENTENCES))]
     except Exception as error:  # of whatever kind the parser raises
         raise LoadError(f"{path}: its tokenizer cannot be read ({one_line(error)}); give --batch") from error
-    size = min(most, *map(len, rows))
-    ids = torch.tensor([row[:size] for row in rows])
-    return ids if size and int(ids.max()) < known else None
+    pads = masks and pad is not None
+    size = min(most, (max if pads else min)(map(len, rows)))
+    real = [row[:size] for row in rows]
+    ids = torch.tensor([row + [pad] * (size - len(row)) for row in real])
+    if not size or int(ids.max()) >= known:
+        return None
+    mask = torch.tensor([[1] * len(row) + [0] * (size - len(row)) for row in real])
+    return {"input_ids": ids} if bool(mask.all()) else {"input_ids": ids, "attention_mask": mask}
 
 
 def _images(folder: Path, config: Any) -> Tensor:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from normgauge.core.fields import declared_fields
+from normgauge.core.first_notes import measured_output, padding_notes
 from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
 from normgauge.render.layertable import reading_layers
@@ -26,10 +27,10 @@ PRODUCTS = {  # under names people know; the keys of the JSON form stay as they 
     **{f"prod_inv_sigma, {end.key}": end.told.sentence for end in declared_fields(InverseSigma)},
 }
 PRODUCTS_NOTE = (
-    f"{ABSENT}: its statement is not about these normalizers. Theorem, corollaries and lemma are those of Than 2025 "
-    "(arXiv 2511.00958), checked by `normgauge theory T.T9 T.C10 T.C11 T.C11.reduce T.L3`. All are stated for "
-    "chains of layers with activations of slope at most 1; those without γ for normalizers whose γ is 1. "
-    "Elsewhere they are no bounds."
+    f"{ABSENT}: its statement is not about all these normalizers (F.normalize, say, divides by a norm and has no σ). "
+    "Theorem, corollaries and lemma are those of Than 2025 (arXiv 2511.00958), checked by `normgauge theory T.T9 T.C10 "
+    "T.C11 T.C11.reduce T.L3`. All are stated for chains of layers with activations of slope at most 1; those without γ for "
+    "normalizers whose γ is 1. Elsewhere they are no bounds."
 )
 OF_SAMPLES = {
     "point": "with σ of the samples",
@@ -49,9 +50,12 @@ def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Blo
     batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
     measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
     alarms = [verdict.refutation_sentence(reading) for reading in readings if reading.log_refuted is not None]
+    output = measured_output(first.notes)
+    measured += f"{' to' if measured else ', measured in the input to'} {output}" if output else ""
+    padding = padding_notes(first.notes)
     head = f"{first.model}, mode {first.mode}{measured}{batch}"
-    parts: list[Block] = [*alarms, head, reading_totals(readings), ""]
-    told = set(alarms)  # scopes share most of their notes
+    parts: list[Block] = [*alarms, head, *padding, reading_totals(readings), ""]
+    told = {*alarms, *padding}  # scopes share most of their notes
     for reading in readings:
         troubles = [sentence for sentence in verdict.trouble_sentences(reading) if sentence not in told]
         told.update(troubles)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from normgauge.core.errors import ReadingError
+from normgauge.core.first_notes import measured_output
 from normgauge.core.reading import Reading
 from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.document import document, fact_list, paragraphs, section, write_file
@@ -27,7 +28,8 @@ from normgauge.render.table import Grid, html_table
 from normgauge.render.verdict import apart_sentence, evidence_words, median_words, other_weights, refutation_sentence
 
 TERMS = (
-    ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound that was proved, rounded up."),
+    ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound, rounded up. Its evidence says how "
+     "it is known."),
     ("at least, lower, found", "The largest slope met on actual inputs. The network has it; it may have larger ones."),
     ("gap", "The distance between found and upper, in decades. The truth lies inside it."),
     ("decade", "A factor of ten. All tables count in decades: 2 means a factor of 100, -1 a tenth."),
@@ -168,6 +170,8 @@ def _subtitle(groups: Sequence[Group]) -> str:
     first = groups[0].readings[0]
     label = groups[0].label
     name = first.model if label == first.model else f"{label} ({first.model})"
+    output = measured_output(first.notes)
+    name += f", {first.input_name} to {output}" if output else ""
     return f"{name}, mode {first.mode}, {plural(len(first.layers), 'layer')}, {plural(len(first.samples), 'sample')}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from normgauge.core.bound import Evidence
+from normgauge.core.first_notes import measured_output, padding_notes
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import verdict
@@ -78,7 +79,7 @@ def _title(reading: Reading, key: str, level: int) -> Markup:
 def _opening(reading: Reading) -> Content:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
     return (
-        paragraphs(verdict.opening_sentences(reading), "warn"),
+        paragraphs([*verdict.opening_sentences(reading), *padding_notes(reading.notes)], "warn"),
         paragraphs([verdict.bracket_line(reading)], "verdict"),
         paragraphs(troubles, "warn"),
         tag(
@@ -175,7 +176,8 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     yield "network", [reading.model]
     yield "mode", [MODES.get(reading.mode, reading.mode)]
     yield "scope", [f"{reading.scope}: {scope_words(reading.scope)}"]
-    yield "measured", [f"from {reading.input_name} to the output, {plural(len(reading.samples), 'sample')}"]
+    output = measured_output(reading.notes) or "the output"
+    yield "measured", [f"from {reading.input_name} to {output}, {plural(len(reading.samples), 'sample')}"]
     yield "upper bound", [EVIDENCE[reading.evidence], *verdict.bound_conditions(reading)]
     seen = reading.witness
     how = (

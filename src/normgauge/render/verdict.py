@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
+from normgauge.core.first_notes import measured_output
 from normgauge.core.reading import Reading
 from normgauge.core.refute import contradictions
 from normgauge.core.spelled import LN10
@@ -21,6 +22,7 @@ from normgauge.render.numbers import (
 )
 
 LISTED = 4
+TOKENS = "input_ids"
 METHODS = {
     "jacobian": "by the Jacobian there",
     "open units": "by the slopes left open there",
@@ -189,17 +191,21 @@ def other_weights(readings: Sequence[Reading]) -> bool:
 
 
 def standing_sentence(reading: Reading) -> str:
-    """Where the slope found stands among the references, which were made at the scale of their own data."""
-    known = reference.standings(str(reading.scope))
-    if not known or not math.isfinite(reading.log_lower):
+    """Where the slope found stands among other networks with such ends, at the scale of their own data."""
+    ends = (reading.input_name, measured_output(reading.notes))
+    every = reference.standings(str(reading.scope))
+    known = [one for one in every if one.ends == ends and one.weights != reading.weights]
+    if not every or not math.isfinite(reading.log_lower):
         return ""
+    if not known or (ends[0] == TOKENS and not ends[1]):  # an output without a name is scores, or anything
+        return "No other reference network has such inputs and outputs, and slopes of others are on other scales."
     own = reading.log_lower / LN10
     below, above = ([one for one in known if (one.lower <= own) == under] for under in (True, False))
     near = [f"above {below[-1].title} ({format_factor(below[-1].lower * LN10, DOWN)})"] if below else []
     near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10, DOWN)})"] if above else []
     place = " and ".join(near)
     told = f"{len(below)} {'has' if len(below) == 1 else 'have'} a smaller slope found, on data of their own"
-    return f"Of {len(known)} reference networks {told}: it is {place}."
+    return f"Of {plural(len(known), 'reference network')} with such inputs and outputs {told}: it is {place}."
 
 
 def trouble_sentences(reading: Reading) -> list[str]:
@@ -241,9 +247,11 @@ def method_words(reading: Reading) -> str:
 
 def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
-    gap = format_decades(reading.gap * LN10)
+    gap = format_decades(reading.gap * LN10, way=UP)  # as the sentence above it has it
     other = reading.log_upper < reading.log_capacity
-    method = f"{method_words(reading)}; balanced {format_decades(reading.log_capacity, way=UP)}, " if other else ""
+    balanced = f"balanced {format_decades(reading.log_capacity, way=UP)}, "
+    balanced = balanced if reading.options.get("balance", True) else ""
+    method = f"{method_words(reading)}; {balanced}" if other else ""
     upper, folded = (format_decades(log, way=UP) for log in (reading.log_upper, reading.log_folded))
     lower = format_decades(reading.log_lower, way=DOWN)
     return f"log10 upper {upper} ({method}folded {folded}), lower {lower}, gap {gap} decades"

@@ -150,7 +150,7 @@ def test_a_budget_too_small_for_the_jacobian_still_gives_it_roughly(monkeypatch)
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(30, 40), nn.GELU(), nn.Linear(40, 40)), torch.randn(1, 30)
     quick, usual = (ng.gauge(model, x, scope="point", effort=effort) for effort in ("quick", "default"))
-    assert quick.method == usual.method == "jacobian" and "more effort would narrow it" in " ".join(quick.notes)
+    assert quick.method == usual.method == "jacobian" and "effort=long would narrow it" in " ".join(quick.notes)
     assert usual.log_upper < usual.log_lower + 0.15 and usual.log_upper < quick.log_upper < quick.log_lower + 0.5
 
 

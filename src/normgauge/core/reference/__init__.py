@@ -15,6 +15,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from normgauge.core.errors import ReadingError
+from normgauge.core.first_notes import measured_output
 from normgauge.core.reading import Reading
 
 ENDING = ".json.gz"
@@ -56,18 +57,29 @@ def reference_content(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A reference in one scope: its title, and the decimal logs of the slope found and of the bound."""
+    """A reference in one scope: its title, and the decimal logs of the slope found and of the bound.
+
+    Slopes of other inputs or outputs are on another scale; a network is none beside itself.
+    """
 
     title: str
     lower: float
     upper: float
+    ends: tuple[str, str] = ("", "")  # names of the measured input and output
+    weights: str = ""
 
 
 @cache
 def standings(scope: str) -> tuple[Standing, ...]:
     """All references that were read in a scope, from the smallest slope found to the largest."""
     found = [
-        Standing(str(content["title"]), float(item["log10_lower"]), float(item["log10_upper"]))
+        Standing(
+            str(content["title"]),
+            float(item["log10_lower"]),
+            float(item["log10_upper"]),
+            (str(item["input"]), measured_output(item["notes"])),
+            str(item["weights_digest"]),
+        )
         for content in map(reference_content, names())
         for item in content["readings"]
         if item["scope"] == scope

@@ -110,8 +110,11 @@ def _is_followed(parts: Composition) -> bool:
 
 def at_points(session: Session, parts: Composition, plain: Headline) -> Headline:
     """Jacobians at the samples: proved one by one where all of that fits the budget, else as autograd computes them."""
-    budget, why = spending_of(session).seconds, "a proof takes more effort"
+    budget, most = spending_of(session).seconds, SPENDINGS["long"].seconds
     proving = (PROBES * (len(session.trace.steps) / 4 + 4) + network_of(session).outputs) * one_run(session)
+    why = "a proof takes more work than " + (
+        "effort=long allows" if proving > most else f"effort={session.options.effort} allows; effort=long may give one"
+    )
     if proving <= budget:
         proved = _swept_samples(session, parts, plain, 0.0)
         if proved is not None:
@@ -130,7 +133,8 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     known = bool((logs <= plain.log_upper).any())
     notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
     if found.wide > 0.02:
-        notes.append(f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}; more effort would narrow it")
+        narrower = "" if budget >= most else "; effort=long would narrow it"
+        notes.append(f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}{narrower}")
     evidence = Evidence.COMPUTED if known else None
     return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), (), found.steepest, least)
 

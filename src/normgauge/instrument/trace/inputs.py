@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normgauge.core.errors import InputError
+from normgauge.core.first_notes import OUTPUT, PADDING
 from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import free_memory
 
@@ -109,7 +110,7 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
         raise InputError(f"{wanted_form}, got {type(batch).__name__}{several}")
     tensors = dict(named_tensors((args, kwargs)))
     if not tensors:
-        raise InputError(f"batch: expected at least one tensor, got {type(batch).__name__} without any")
+        raise InputError(f"batch: expected at least one tensor, got {type(batch).__name__} without any{_cure(batch)}")
     name = choose(tensors, wanted)
     check_dense(name, tensors[name])
     if tensors[name].numel() == 0 or tensors[name].ndim == 0:
@@ -122,6 +123,28 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
     floats = [tensors[name], *model.parameters(), torch.zeros(())]
     native = next(tensor.dtype for tensor in floats if tensor.is_floating_point())
     return Call(args, kwargs, name, tuple(notes), native)
+
+
+def _cure(batch: Any) -> str:
+    """What to do about tokens that are lists, or words that are no tokens yet."""
+    if isinstance(batch, Mapping) and "input_ids" in batch:
+        return '; pass return_tensors="pt", padding=True to the tokenizer'
+    if isinstance(batch, tuple | list) and all(isinstance(part, str) for part in batch):
+        return '; give what the tokenizer makes of the text: tokenizer(texts, return_tensors="pt", padding=True)'
+    return ""
+
+
+def padding_note(call: Call, output: Tensor) -> list[str]:
+    """Whether positions behind ``attention_mask`` are in the measured output; nothing where they cannot be told."""
+    masks = {name.rpartition(".")[2]: tensor for name, tensor in named_tensors((call.args, call.kwargs))}
+    mask = masks.get("attention_mask")
+    if mask is None or mask.ndim != 2 or output.ndim < 3 or output.shape[:2] != mask.shape or bool(mask.all()):
+        return []
+    hidden = (mask == 0).to(output.device)
+    count = f"{int(hidden.sum())} of {hidden.numel()} positions are padding"
+    if not bool(output.detach()[hidden].any()):
+        return [f"{count} and are left out of the output"]
+    return [f"{PADDING}{count} and are in the output; multiply it by the mask, or give sentences of one length"]
 
 
 def argument_name(name: str) -> str:
@@ -273,7 +296,7 @@ def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor, list[
     if not found[name].numel():
         raise InputError(f"output: expected at least one number, {name} has shape {tuple(found[name].shape)}")
     others = [n for n in found if n != name]
-    note = [f"measured output: {name}; not measured: {', '.join(others[:5])}"] if others else []
+    note = [f"{OUTPUT}{name}; not measured: {', '.join(others[:5])}"] if others else []
     return found[name], note
 
 
