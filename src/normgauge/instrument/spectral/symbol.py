@@ -267,6 +267,9 @@ def _by_values(kernel: Tensor, spec: ConvSpec, square: float, *, right: bool) ->
         part = phases[first : first + some]
         values = (part.flatten(0, 1) @ flat.flatten(1)).reshape(len(part), 2, spec.groups, inner, order)
         for index, (cosines, sines) in enumerate(values, first):
+            if index == 0:  # of ω = 0 there are no sines
+                even[0], odd[0] = _square(cosines), 0.0
+                continue
             cross = (cosines + sines).mT @ (cosines - sines)
             turned = cross.mT.contiguous()
             torch.add(cross, turned, out=even[index]).div_(2).add_(_square(sines), alpha=2)

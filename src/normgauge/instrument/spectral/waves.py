@@ -24,7 +24,7 @@ from normgauge.instrument.spectral.symbol import (
 )
 from normgauge.instrument.trace.place import is_out_of_memory
 
-CHUNK_ENTRIES, CHUNK_AFAR = 1_000_000, 4_000_000
+CHUNK_ENTRIES, CHUNK_AFAR = 1 << 20, 1 << 22
 """Complex numbers held at once, in main memory and on a device; larger symbols are walked in pieces.
 
 Main memory of 16 MB is used again from piece to piece; much more would come as fresh pages each time.
