@@ -29,7 +29,6 @@ from torch import Tensor
 from normgauge.core.rounding import UNIT, dot_error, house_up, size_up
 from normgauge.instrument.spectral.conv_operator import ConvSpec
 
-
 HELD = 2_000_000
 """Numbers held at once of the symbol where the Gram matrices are made from it."""
 
@@ -190,11 +189,13 @@ class GramPolynomial:
 
     def _kernel(self, angles: Tensor) -> Tensor:
         """D of angles (frequency, node, axis)."""
-        factors = [
-            (1.0 + 2.0 * sum((angles[..., axis] * n).cos() for n in range(1, k))) / (2 * k - 1)
-            for axis, k in enumerate(self.taps)
-        ]
-        return torch.stack([factor.expand(angles.shape[:-1]) for factor in map(torch.as_tensor, factors)]).prod(0)
+        found = torch.ones_like(angles[..., 0])
+        for line, k in zip(angles.unbind(-1), self.taps, strict=True):
+            waves = torch.ones_like(line)
+            for n in range(1, k):
+                waves += 2.0 * (n * line).cos()
+            found *= waves / (2 * k - 1)
+        return found
 
 
 def gram_polynomial(weight: Tensor, spec: ConvSpec, *, right: bool) -> GramPolynomial:
