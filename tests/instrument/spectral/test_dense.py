@@ -78,3 +78,16 @@ def test_global_random_state_is_left_alone() -> None:
     before = torch.get_rng_state()
     dense_norm(torch.eye(5))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("together", [1, 12, 1024])
+def test_each_of_many_small_matrices_is_judged_by_itself(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "TOGETHER", together)
+    generator = torch.Generator().manual_seed(together)
+    parts = torch.randn(5, 7, 6, 4, generator=generator, dtype=torch.complex128)
+    product = parts.mH @ parts
+    tops = torch.linalg.eigvalsh(product)[..., -1]
+    level = float(tops.median())
+    found = proved_below(product, level * (1 + 1e-9))
+    assert found.shape == (5, 7) and torch.equal(found, tops <= level)
+    assert proved_below(product[:0], level).shape == (0, 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 from normgauge.core.errors import InputError
 from normgauge.instrument.spectral import circulant
 from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
+from normgauge.instrument.spectral.symbol import Twist, frequencies, symbol
 from tests.instrument.spectral.conv_truth import gaussian, true_log_norm
 
 PADDED = ConvSpec((5, 5), padding=((1, 1), (1, 1)))
@@ -73,3 +75,29 @@ def test_layers_of_every_layout(first: int) -> None:
         check(weight, spec)
         checked += 1
     assert checked >= 5
+
+
+@pytest.mark.parametrize("first", range(200, 400, 40))
+def test_wide_images_asked_for_their_upper_end_alone(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circulant, "LARGE", 3e8)
+    monkeypatch.setattr(circulant, "LARGE_IMAGE", 0.0)
+    checked = 0
+    for seed in range(first, first + 40):
+        weight, spec = random_layer(seed)
+        try:
+            truth = true_log_norm(weight, spec)
+        except (InputError, RuntimeError):
+            continue
+        found = conv_norm(weight, spec, circulant.COARSE, dense_limit=0, below=False)
+        assert truth <= found.log.hi + 1e-12
+        around = circulant.surround(weight, spec)
+        every = [circulant_norm(weight, around.base, twist.sizes, twist.odd) for twist in around.twists[:1]]
+        assert found.log.hi <= math.log(every[0] * around.factor) + circulant.COARSE
+        checked += found.method == "twisted circulant"
+    assert checked >= 10
+
+
+def circulant_norm(weight: Tensor, base: ConvSpec, sizes: tuple[int, ...], odd: tuple[int, ...]) -> float:
+    """By the singular values of every block."""
+    waves = frequencies(Twist(sizes, odd), base.stride, weight.device)
+    return float(torch.linalg.matrix_norm(symbol(weight, base, waves).blocks, 2).max())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from normgauge.instrument.spectral import symbol as symbol_module
 from normgauge.instrument.spectral.conv_operator import ConvSpec
 from normgauge.instrument.spectral.symbol import (
     Twist,
@@ -95,6 +97,32 @@ def test_one_polynomial_gives_the_gram_matrix_of_every_block(layer: int, right: 
     whole = gram_polynomial(weight, spec, right=right)
     off = torch.linalg.matrix_norm(whole.at(waves) - wanted, ord=2)
     assert float(off.max()) <= whole.error < 1e-10
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_values_at_the_nodes_give_the_gram_matrix_everywhere(seed: int, right: bool) -> None:
+    axes, groups = 1 + seed % 3, 1 + seed // 3 % 2
+    kernel = [(2 if axes == 3 else 3) + (seed + axis) % 3 for axis in range(axes)]
+    weight = gaussian(3 * groups, 2, *kernel, seed=seed)
+    spec = ConvSpec((9,) * axes, padding=((2, 1),) * axes, dilation=tuple(1 + (seed + a) % 2 for a in range(axes)))
+    spec = replace(spec, groups=groups)
+    whole = gram_polynomial(weight, spec, right=right)
+    assert whole.dilation  # values, not coefficients
+    anywhere = 6.3 * torch.rand(40, 1, axes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    blocks = symbol(weight, spec, anywhere).blocks.flatten(0, 1)
+    wanted = blocks.mH @ blocks if right else blocks @ blocks.mH
+    off = float(torch.linalg.matrix_norm(whole.at(anywhere) - wanted, ord=2).max())
+    assert off <= whole.error < 1e-8 * float(torch.linalg.matrix_norm(wanted, ord=2).max())
+
+
+def test_values_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, spec = gaussian(4, 3, 3, 3), ConvSpec((6, 6), padding=((1, 1), (1, 1)))
+    at_once = gram_polynomial(weight, spec, right=True)
+    monkeypatch.setattr(symbol_module, "HELD", 1)
+    in_pieces = gram_polynomial(weight, spec, right=True)
+    torch.testing.assert_close(in_pieces.even, at_once.even, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(in_pieces.odd, at_once.odd, rtol=1e-13, atol=1e-13)
 
 
 def circulant_norm(weight: Tensor, spec: ConvSpec, sizes: tuple[int, ...]) -> float:

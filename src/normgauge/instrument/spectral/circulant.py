@@ -138,19 +138,20 @@ def circulant_ends(kernel: Tensor, spec: ConvSpec, width: float, *, below: bool 
         kernel: the layer's weight, float64, largest entry about 1.
         spec: the layer.
         width: log(upper/lower) to reach.
-        below: False gives 0 for the lower end where its search costs as much as the upper end: of a large layer, and
-            of any where a rough upper end will do.
+        below: False gives 0 for the lower end where its search costs as much as the upper end: of a large layer, of a
+            large image, and of any where a rough upper end will do.
     """
     around = surround(kernel, spec)
     right = is_right(kernel, around.base)
     large = _work(kernel, around) > LARGE
-    if not below and (large or width >= ROUGH):
+    wide = kernel.numel() * math.prod(around.outputs) > LARGE_IMAGE
+    if not below and (large or width >= (COARSE if wide else ROUGH)):
         return 0.0, _single(kernel, around, 0.0, width >= ROUGH) * around.factor, "twisted circulant"
     normal, shape = _oriented(kernel, spec, right)
     quick, start = normal, seeded_start((math.prod(shape),), kernel)
     if len(start) > LONG and kernel.device.type == "cpu":
         quick, start = _oriented(kernel.float(), spec, right)[0], start.float()
-    coarse = below and width >= COARSE and (large or kernel.numel() * math.prod(around.outputs) > LARGE_IMAGE)
+    coarse = below and width >= COARSE and (large or wide)
     width = max(width, ROUGH) if coarse else width
     space = krylov(quick, start, FIRST_STEPS, math.sqrt(width) / (5 if coarse else 6))
     error = conv_rounding(kernel, spec)

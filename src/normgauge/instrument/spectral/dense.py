@@ -23,6 +23,9 @@ CHANCE_FROM, CHANCE_WIDTH = 2500, 0.01
 SMALL_ORDER = 160
 """Up to this order numpy's Cholesky is the faster one on a processor."""
 
+TOGETHER = 1024
+"""Rows of the matrices that it is asked of at once: where one has no factor, all of these are tried again."""
+
 LANCZOS_STEPS = 200
 
 
@@ -96,9 +99,15 @@ def proved_below(product: Tensor, level: Tensor | float) -> Tensor:
     diagonal = level * (1.0 - 2 * gamma * order - 8 * UNIT)
     shifted = -product
     shifted.diagonal(dim1=-2, dim2=-1).add_(diagonal.unsqueeze(-1))
-    if order <= SMALL_ORDER and shifted.device.type == "cpu" and _has_factors(shifted):
-        return torch.ones(shifted.shape[:-2], dtype=torch.bool)
-    return torch.linalg.cholesky_ex(shifted).info == 0
+    if order > SMALL_ORDER or shifted.device.type != "cpu":
+        return torch.linalg.cholesky_ex(shifted).info == 0
+    flat = shifted.reshape(-1, order, order)
+    some = max(1, TOGETHER // order)
+    proved = [
+        torch.ones(len(part), dtype=torch.bool) if _has_factors(part) else torch.linalg.cholesky_ex(part).info == 0
+        for part in flat.split(some)
+    ]
+    return torch.cat(proved).reshape(shifted.shape[:-2])
 
 
 def _has_factors(matrices: Tensor) -> bool:

@@ -19,11 +19,12 @@ from normgauge.instrument.spectral.symbol import (
     frequencies,
     gram_polynomial,
     pair_counts,
+    sampled_products,
     symbol,
 )
 from normgauge.instrument.trace.place import is_out_of_memory
 
-CHUNK_ENTRIES, CHUNK_AFAR = 1_000_000, 4_000_000
+CHUNK_ENTRIES, CHUNK_AFAR = 1 << 20, 1 << 22
 """Complex numbers held at once, in main memory and on a device; larger symbols are walked in pieces.
 
 Main memory of 16 MB is used again from piece to piece; much more would come as fresh pages each time.
@@ -126,7 +127,8 @@ def whole_polynomial(weight: Tensor, base: ConvSpec, twist: Twist) -> GramPolyno
         order, inner = inner, order
     waves = math.prod(twist.sizes) / aliases / 2
     terms = math.prod(2 * k - 1 for k in weight.shape[2:]) / aliases / 2
-    cheaper = taps**2 / aliases * inner + 4 * waves * terms < waves * aliases * inner * (8 + 4 * taps / order)
+    made = taps**2 / aliases if aliases > 1 else min(taps**2, sampled_products(weight.shape[2:]))
+    cheaper = made * inner + 4 * waves * terms < waves * aliases * inner * (8 + 4 * taps / order)
     return gram_polynomial(weight, base, right=right) if cheaper else None
 
 
