@@ -29,8 +29,8 @@ PRODUCTS = {  # under names people know; the keys of the JSON form stay as they 
 PRODUCTS_NOTE = (
     f"{ABSENT}: its statement is not about all these normalizers (F.normalize, say, divides by a norm and has no σ). "
     "Theorem, corollaries and lemma are those of Than 2025 (arXiv 2511.00958), checked by `normgauge theory T.T9 T.C10 "
-    "T.C11 T.C11.reduce T.L3`. All are stated for chains of layers with activations of slope at most 1; those without γ for "
-    "normalizers whose γ is 1. Elsewhere they are no bounds."
+    "T.C11 T.C11.reduce T.L3`. All are stated for chains of layers with activations of slope at most 1; those without "
+    "γ for normalizers whose γ is 1. Elsewhere they are no bounds."
 )
 OF_SAMPLES = {
     "point": "with σ of the samples",
