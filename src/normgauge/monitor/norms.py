@@ -59,7 +59,7 @@ EVERY = slice(None)
 
 # Turns of directions that were left alone for some steps, before a proof looks above them; fewer on a CPU, where a turn
 # tells by which factor it raised a norm, once that is below this
-STALE_TURNS, SETTLED = 3, 1.01
+STALE_TURNS, SETTLED = 3, 1.003
 
 Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inputs are multiplied with, if anything
 

@@ -38,7 +38,7 @@ TURNS, FIRST_TURNS, FIRST_STEPS = 4, 8, 10
 EARLY_TURNS = 2  # from then on, until the first 50 steps are over
 
 # The same on a CPU, which keeps more directions: after steps that were not read, at the start, and later
-BLOCK_TURNS, FIRST_BLOCK_TURNS = 2, 3
+BLOCK_TURNS, FIRST_BLOCK_TURNS = 2, 4
 
 # Where every step is read it turns them every so many steps: more often while a turn finds more than the first of these
 # parts of a norm, and less while it finds less than the second
