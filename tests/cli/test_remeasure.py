@@ -99,7 +99,7 @@ def forged_gain(data: dict) -> None:
     for table, keys in [
         *((table, tuple(table)) for table in tables),
         (data, ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")),
-        (data["published"], ("log10_P_w", "log10_theorem9")),
+        (data["published"], ("log10_P_w", "log10_theorem9", "log10_corollary11_published")),
         *((row, ("log10_upper", "log10_lower")) for row in data["samples"]),
         *((other, ("log10_to_output",)) for other in data["layers"][:-1]),
     ]:

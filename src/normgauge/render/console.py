@@ -73,10 +73,10 @@ def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Blo
 
 
 def reading_totals(readings: Sequence[Reading]) -> Grid:
-    """One labelled upper bound for each scope beside the slope found there."""
+    """One labelled upper bound for each scope beside the slope found there, and the largest slope found."""
     rows = [
         (
-            scope_words(r.scope),
+            f"at most, {scope_words(r.scope)}",
             str(r.scope),
             format_factor(r.log_upper, UP),
             verdict.evidence_words(r),
@@ -84,8 +84,10 @@ def reading_totals(readings: Sequence[Reading]) -> Grid:
         )
         for r in readings
     ]
-    headers = ("", "scope", "at most", "evidence", "found there")
-    return Grid("How much a small change of the input can grow, times", headers, tuple(rows), frozenset({2, 4}))
+    found = max(readings, key=lambda r: r.log_lower)
+    rows.append(("at least, found", str(found.scope), format_factor(found.log_lower, DOWN), "observed", ABSENT))
+    headers = ("", "scope", "factor", "evidence", "found there")
+    return Grid("How much a small change of the input can grow", headers, tuple(rows), frozenset({2, 4}))
 
 
 def products_line(reading: Reading) -> str:

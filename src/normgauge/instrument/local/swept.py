@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normgauge.core.rounding import dot_error, house_down, house_up
+from normgauge.core.rounding import dot_error, house_down, house_up, power_down
 from normgauge.instrument.local.descent import best_multipliers
 from normgauge.instrument.local.multipliers import Units, factored, restrained
 from normgauge.instrument.local.valley import Valley, affordable, descended_multipliers
-from normgauge.instrument.spectral.dense import norms_squared
+from normgauge.instrument.spectral.dense import dense_norm
 
 INF = math.inf
 HUGE = 1e100  # a size that can still be worked with
@@ -66,7 +66,7 @@ class Swept:
         """
         if len(self.units.rows):
             return 0.0
-        return max(house_down(math.sqrt(float(norms_squared(self.target)[0])) - self.error), 0.0)
+        return max(house_down(power_down(dense_norm(self.target).log.lo) - self.error), 0.0)
 
     def row_bounds(self, rows: Tensor) -> Tensor | None:
         """An upper bound of the slope of each row's own combination of outputs; None where nothing is proved."""
