@@ -82,7 +82,7 @@ def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
         shape.name,
         describe_bracket(rows),
         svg.uprights(axis.ticks(8 if shape.wide else 6), 4, bottom, shape.width),
-        svg.text_line(shape.width / 2, bottom + 32, svg.fit(_told(rows), shape.width - 8), "soft", "middle"),
+        svg.text_line(shape.width / 2, bottom + 32, _told(rows, shape.width - 8), "soft", "middle"),
         [_row(row, marks[index], axis, shape, 6 + height * index) for index, row in enumerate(rows)],
         key=[entry for entry in KEY if entry[0] in shown],
     )
@@ -96,12 +96,13 @@ def _axis(values: Sequence[float], start: float, end: float) -> Axis:
     return Axis(((min(finite) - below, start), (min(finite) + span + above, end)), logarithmic=True)
 
 
-def _told(rows: Sequence[BracketRow]) -> str:
-    """What the axis counts, at how many samples, and that one training is no more than that."""
+def _told(rows: Sequence[BracketRow], room: float) -> str:
+    """What the axis counts; where there is room for it at how many samples, and that one training is one."""
     counts = {len(row.reading.samples) for row in rows if row.median}
     at = f", at the steepest of {plural(counts.pop(), 'sample')} and at their median" if len(counts) == 1 else ""
     once = "; one training of each" if other_weights([row.reading for row in rows]) else ""
-    return f"how many times a small change grows{at}{once}"
+    short = "how many times a small change grows"
+    return next((long for long in (f"{short}{at}{once}", f"{short}{once}") if svg.text_width(long) <= room), short)
 
 
 def describe_bracket(rows: Sequence[BracketRow]) -> str:
