@@ -11,6 +11,7 @@ from torch import Tensor
 
 from normgauge.core.errors import InputError
 from normgauge.instrument.spectral import circulant
+from normgauge.instrument.spectral import symbol as symbol_module
 from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
 from normgauge.instrument.spectral.symbol import Twist, frequencies, symbol
 from tests.instrument.spectral.conv_truth import gaussian, true_log_norm
@@ -31,6 +32,7 @@ DEGENERATE = {
 @pytest.fixture(autouse=True)
 def every_layer_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circulant, "LARGE", 0.0)
+    monkeypatch.setattr(symbol_module, "WORTH", 0.0)
 
 
 def random_layer(seed: int) -> tuple[Tensor, ConvSpec]:

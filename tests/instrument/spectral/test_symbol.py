@@ -101,7 +101,10 @@ def test_one_polynomial_gives_the_gram_matrix_of_every_block(layer: int, right: 
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("seed", range(12))
-def test_values_at_the_nodes_give_the_gram_matrix_everywhere(seed: int, right: bool) -> None:
+def test_values_at_the_nodes_give_the_gram_matrix_everywhere(
+    seed: int, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(symbol_module, "WORTH", 0.0)
     axes, groups = 1 + seed % 3, 1 + seed // 3 % 2
     kernel = [(2 if axes == 3 else 3) + (seed + axis) % 3 for axis in range(axes)]
     weight = gaussian(3 * groups, 2, *kernel, seed=seed)
@@ -118,6 +121,7 @@ def test_values_at_the_nodes_give_the_gram_matrix_everywhere(seed: int, right: b
 
 def test_values_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, spec = gaussian(4, 3, 3, 3), ConvSpec((6, 6), padding=((1, 1), (1, 1)))
+    monkeypatch.setattr(symbol_module, "WORTH", 0.0)
     at_once = gram_polynomial(weight, spec, right=True)
     monkeypatch.setattr(symbol_module, "HELD", 1)
     in_pieces = gram_polynomial(weight, spec, right=True)

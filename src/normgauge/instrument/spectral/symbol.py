@@ -32,6 +32,9 @@ from normgauge.instrument.spectral.conv_operator import ConvSpec
 HELD = 2_000_000
 """Numbers held at once of the symbol where the Gram matrices are made from it."""
 
+WORTH = 1e8
+"""Multiplications that values instead of coefficients of a polynomial must save."""
+
 
 @dataclass(frozen=True, slots=True)
 class Twist:
@@ -205,15 +208,21 @@ def gram_polynomial(weight: Tensor, spec: ConvSpec, *, right: bool) -> GramPolyn
     kernel = kernel.movedim(2, -1).contiguous()  # (group, order, *taps, inner): what is cut below lies in long runs
     total = float(torch.linalg.vector_norm(kernel.flatten(2, -2), dim=(1, 3)).sum(1).max())
     square = house_up(total) ** 2
-    taps = math.prod(kernel.shape[2:-1])
-    if max(spec.stride) == 1 and sampled_products(kernel.shape[2:-1]) < taps * (taps + 1):
+    if by_values_pays(kernel.shape[1], kernel.shape[-1], kernel.shape[2:-1], spec.stride):
         return _by_values(kernel, spec, square, right=right)
     return _by_coefficients(kernel, spec, square, right=right)
 
 
-def sampled_products(taps: Sequence[int]) -> int:
-    """Products of two taps that the values of a polynomial take the time of, each pair of ±ω one of two halves."""
-    return 2 * math.prod(2 * k - 1 for k in taps)
+def value_products(taps: Sequence[int]) -> int:
+    """Products of matrices that the values of a polynomial take: one half of N nodes, two each."""
+    return math.prod(2 * k - 1 for k in taps)
+
+
+def by_values_pays(order: int, inner: int, taps: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether so many multiplications less than by coefficients outweigh the steps around them."""
+    count = math.prod(taps)
+    less = (count * (count + 1) / 2 - value_products(taps)) * order**2 * inner
+    return max(stride) == 1 and less > WORTH
 
 
 def _by_coefficients(kernel: Tensor, spec: ConvSpec, square: float, *, right: bool) -> GramPolynomial:

@@ -16,11 +16,12 @@ from normgauge.instrument.spectral.random_start import batched_lanczos
 from normgauge.instrument.spectral.symbol import (
     GramPolynomial,
     Twist,
+    by_values_pays,
     frequencies,
     gram_polynomial,
     pair_counts,
-    sampled_products,
     symbol,
+    value_products,
 )
 from normgauge.instrument.trace.place import is_out_of_memory
 
@@ -127,7 +128,8 @@ def whole_polynomial(weight: Tensor, base: ConvSpec, twist: Twist) -> GramPolyno
         order, inner = inner, order
     waves = math.prod(twist.sizes) / aliases / 2
     terms = math.prod(2 * k - 1 for k in weight.shape[2:]) / aliases / 2
-    made = taps**2 / aliases if aliases > 1 else min(taps**2, sampled_products(weight.shape[2:]))
+    sampled = by_values_pays(order, inner, weight.shape[2:], base.stride)
+    made = 2 * value_products(weight.shape[2:]) if sampled else taps**2 / aliases
     cheaper = made * inner + 4 * waves * terms < waves * aliases * inner * (8 + 4 * taps / order)
     return gram_polynomial(weight, base, right=right) if cheaper else None
 
