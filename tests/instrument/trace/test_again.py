@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,20 @@ def test_data_that_leaves_the_tensors_is_unknown(name: str) -> None:
 def test_transforms_inside_the_forward_are_right_or_unknown(function: Callable[[Tensor], Tensor]) -> None:
     reading = ng.gauge(Net(function), batch(), scope="point", search=False)
     assert reading.log_upper == math.inf and str(reading.evidence) == "unknown"
+
+
+def test_what_reaches_the_output_far_from_the_samples_alone_is_unknown() -> None:
+    hidden = Net(lambda x: x + torch.from_numpy(np.maximum(np.from_dlpack(x.detach()) - 30, 0)))
+    pool: SimpleQueue[Any] = SimpleQueue()
+    back: SimpleQueue[Any] = SimpleQueue()
+    server = Thread(target=lambda: [back.put(torch.relu(x - 30)) for x in iter(pool.get, None)])
+    server.start()
+    queued = Net(lambda x: (pool.put(x), x + back.get())[1])  # no function of Python is called on the way
+    for model in (hidden, queued):
+        reading = ng.gauge(model, batch(), scope="global", search=False)
+        assert reading.log_upper == math.inf and str(reading.evidence) == "unknown"
+    pool.put(None)
+    server.join()
 
 
 class Counting(nn.Module):

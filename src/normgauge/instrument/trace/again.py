@@ -30,6 +30,8 @@ A model in float64 that casts inside loses what the copy keeps.
 """
 NEAR = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 0.2}
 """What two runs may differ by, as a part of the largest entry: other kernels, other order of sums."""
+OUTSIDE = 100.0
+"""How many times as large as the samples the last input is at which model and recorded steps are compared."""
 Function = Callable[[Tensor], Tensor]
 Record = Callable[[Any, Any, Tensor], Trace]
 
@@ -275,8 +277,8 @@ def checked_trace(
     """Return the trace if its steps do what the model does, else one that ends in a step saying where they differ.
 
     Each step is run again at the batch from what was stored of it; then all of them, from the input on, at another
-    input, against the model itself; where that gives no numbers, at one nearer by. The other input is ``other``, if
-    the model is known to take it.
+    input, against the model itself; where that gives no numbers, at one nearer by; then at one far outside. The other
+    input is ``other``, if the model is known to take it.
     """
     if trace.output is None or not trace.sources or not trace.steps or any(step.trouble for step in trace.steps):
         return trace
@@ -293,6 +295,9 @@ def checked_trace(
                 return trace.doubted(*named(trace, retrace, x, wrong))
             if told:
                 break
+        wrong, _ = output_difference(trace, function, OUTSIDE * far)  # what is zero near the samples need not be there
+        if wrong and not trace.path_dependent:
+            return trace.doubted(*named(trace, retrace, OUTSIDE * far, wrong))
     finally:
         set_torch_random(state)
     return trace

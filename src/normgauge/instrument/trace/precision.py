@@ -92,6 +92,7 @@ def described(func: Any, args: Any, kwargs: Any, native: torch.dtype) -> Any:
         if len(args) == 1 and not kwargs:
             return args[0].type().replace("DoubleTensor", f"{NAMES.get(native, 'Double')}Tensor")
     if func in (torch.result_type, torch.can_cast):
+
         def own(part: Any) -> Any:
             wide = isinstance(part, Tensor) and part.dtype == torch.float64
             return torch.empty(part.shape, dtype=native, device="meta") if wide else part

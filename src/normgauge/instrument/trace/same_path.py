@@ -25,7 +25,7 @@ ROUNDING = {torch.float64: 5e-2, torch.float32: 5e-2, torch.float16: 0.5, torch.
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The steps of a trace in short: what is done, to which values, with which constants.
+    """The steps of a trace in short: what is done, to which values and with which constants.
 
     Attributes:
         steps: of each, casts left out, its target, module path and what it was given.
@@ -137,11 +137,10 @@ def _entries_alike(own: Tensor | None, copied: Tensor | None) -> bool:
         own, copied = torch.view_as_real(own.to(torch.complex128)), torch.view_as_real(copied.to(torch.complex128))
     if not own.is_floating_point() or not copied.is_floating_point():
         return bool((own == copied.to(own.device)).all())
-    near = ROUNDING.get(own.dtype, 0.8)
-    a, b = own.double(), copied.double().to(own.device)
-    if own.dtype == torch.float64 or not a.numel():
-        return True if not a.numel() else bool((a - b).nan_to_num().norm() <= near * b.nan_to_num().norm() + 1e-6)
-    most = torch.finfo(own.dtype).max
-    a, b = (part.nan_to_num(0.0).clamp(-most, most) / most**0.5 for part in (a, b))
-    size = max(float(a.norm()), float(b.norm()))
-    return float((a - b).norm()) <= near * size + torch.finfo(own.dtype).eps / most**0.5
+    if not own.numel():
+        return True
+    near, most, eps = ROUNDING.get(own.dtype, 0.8), torch.finfo(own.dtype).max, torch.finfo(own.dtype).eps
+    a, b = (part.double().to(own.device).nan_to_num(0.0).clamp(-most, most) for part in (own, copied))
+    largest = max(float(a.abs().max()), float(b.abs().max())) or 1.0
+    a, b = a / largest, b / largest
+    return float((a - b).norm()) <= near * max(float(a.norm()), float(b.norm())) + eps / largest

@@ -5,8 +5,6 @@ from __future__ import annotations
 import _thread
 import functools
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,50 +28,54 @@ HANDS_OVER: tuple[tuple[str, str | None, str], ...] = (  # module, class, name: 
     ("asyncio.base_events", "BaseEventLoop", "call_soon_threadsafe"),
     ("subprocess", "Popen", "__init__"),
 )
-LOCK = threading.RLock()
+LOCK = _thread.allocate_lock()
+LISTENERS: dict[int, list[Callable[[str], None]]] = {}  # thread -> who is told of what it hands over, innermost last
+CHANGED: list[tuple[Any, str, Any]] = []
 
 
 @contextmanager
 def hand_overs(found: Callable[[str], None]) -> Iterator[None]:
     """Inside, tell ``found`` by what name this thread hands work to another one, or waits for one."""
     here = _thread.get_ident()
-    put: list[tuple[Any, str, Any, Any]] = []
-
-    def wrapped(function: Any, name: str) -> Any:
-        @functools.wraps(function)
-        def told(*args: Any, **kwargs: Any) -> Any:
-            if _thread.get_ident() == here:
-                found(name)
-            return function(*args, **kwargs)
-
-        return told
-
     with LOCK:
-        for module, kind, name in HANDS_OVER:
-            owner = sys.modules.get(module)
-            owner = getattr(owner, kind, None) if kind is not None else owner
-            function = None if owner is None else vars(owner).get(name)
-            if function is not None:
-                instead = wrapped(function, name if kind is None else f"{kind}.{name}")
-                put.append((owner, name, function, instead))
-                setattr(owner, name, instead)
-        try:
-            yield
-        finally:
-            for owner, name, function, _ in reversed(put):
-                setattr(owner, name, function)
+        if not LISTENERS:
+            change()
+        LISTENERS.setdefault(here, []).append(found)
+    try:
+        yield
+    finally:
+        with LOCK:
+            LISTENERS[here].pop()
+            if not LISTENERS[here]:
+                del LISTENERS[here]
+            if not LISTENERS:
+                change_back()
 
 
-def busy_clocks() -> dict[int, float]:
-    """Return the seconds that each other Python thread has computed so far, where the system tells."""
-    clock = getattr(time, "pthread_getcpuclockid", None)
-    if clock is None or not hasattr(time, "clock_gettime"):
-        return {}
-    found = {}
-    for thread in threading.enumerate():
-        if thread.ident is not None and thread.ident != threading.get_ident() and thread.is_alive():
-            try:
-                found[thread.ident] = time.clock_gettime(clock(thread.ident))
-            except OSError:  # it has just ended
-                continue
-    return found
+def change() -> None:
+    """Put functions that tell the listeners in the place of those in `HANDS_OVER`."""
+    for module, kind, name in HANDS_OVER:
+        owner = sys.modules.get(module)
+        owner = getattr(owner, kind, None) if kind is not None else owner
+        function = None if owner is None else vars(owner).get(name)
+        if function is not None:
+            CHANGED.append((owner, name, function))
+            setattr(owner, name, telling(function, name if kind is None else f"{kind}.{name}"))
+
+
+def change_back() -> None:
+    """Put the functions themselves back."""
+    while CHANGED:
+        setattr(*CHANGED.pop())
+
+
+def telling(function: Any, name: str) -> Any:
+    """The same function, which tells the listeners of the thread that calls it."""
+
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        for found in LISTENERS.get(_thread.get_ident(), ()):
+            found(name)
+        return function(*args, **kwargs)
+
+    return told
