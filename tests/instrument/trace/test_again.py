@@ -98,7 +98,7 @@ def test_a_model_that_changes_from_call_to_call_is_unknown() -> None:
     assert "from call to call" in reading.unknown[0].why
 
 
-def test_the_second_run_costs_at_most_six_forward_passes() -> None:
+def test_the_second_run_costs_at_most_eight_forward_passes() -> None:
     class Count(TorchFunctionMode):
         passes = 0
 
@@ -108,7 +108,7 @@ def test_the_second_run_costs_at_most_six_forward_passes() -> None:
 
     with Count() as count, opened(Net(torch.tanh), batch(torch.float32)):
         pass
-    assert 1 < count.passes <= 1 + 6  # the first is the trace's own
+    assert 1 < count.passes <= 1 + 8  # the first is the trace's own
 
 
 class AlwaysTrained(nn.BatchNorm1d):

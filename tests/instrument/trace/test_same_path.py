@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
+from normgauge.instrument.trace.again import as_it_runs
+from normgauge.instrument.trace.inputs import make_call
 from normgauge.instrument.trace.same_path import path_of, same_path
 from normgauge.instrument.trace.step import Trace
 from normgauge.instrument.trace.tape import record_trace
@@ -51,11 +53,24 @@ class Asking(nn.Module):
         return (x - x.mean(1, keepdim=True)) * (var + eps).rsqrt() * self.w
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("name", ASKED)
 def test_however_a_program_asks_its_precision_its_own_path_is_measured(name: str) -> None:
     torch.manual_seed(0)
     reading = ng.gauge(Asking(ASKED[name]), 300 * batch(torch.float32), scope="global", search=False)
     assert reading.log_upper >= math.log(316.2)
+
+
+def test_where_the_own_path_cannot_be_recorded_no_copy_is_taken_for_it() -> None:
+    torch.manual_seed(0)
+    asking, x = Asking(lambda x, w: isinstance(x, torch.FloatTensor)), 300 * batch(torch.float32)
+
+    def record(*given: Any) -> Trace:
+        raise RuntimeError
+
+    own = as_it_runs(asking, make_call(asking, x), False, None, record=record)
+    trace = record_trace(asking, (x,), {}, x, lambda out: (out, []), lambda kind: False, lambda part: None)
+    assert own.path is not None and not own.computed_by(trace, asking)
 
 
 def recorded(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Trace:

@@ -142,7 +142,10 @@ def _own_run(
         args, kwargs = cast_tree((call.args, call.kwargs), None, None)
         x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
         with untouched(model, None, None, training, None, lend):
-            path = path_of(record(args, kwargs, x))
+            try:
+                path = path_of(record(args, kwargs, x))
+            except Exception:  # the model runs, but not while it is recorded: no copy is known to take its path
+                path = Path((), None, False)
     return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked, path)
 
 
