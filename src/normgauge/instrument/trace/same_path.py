@@ -60,7 +60,7 @@ def path_of(trace: Trace) -> Path | None:
         return None
     which: dict[int, Which] = {value.index: Which(-1, i) for i, value in enumerate(trace.sources)}
     known: dict[int, Any] = {}
-    steps = []
+    steps: list[tuple[Any, str, tuple[Any, ...]]] = []
     for step in trace.steps:
         if step.target is recast and step.inputs:
             which.update((out.index, which.get(step.inputs[0].index, Which(-2, 0))) for out in step.outputs)
