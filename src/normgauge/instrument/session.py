@@ -295,7 +295,14 @@ def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iter
         failure: Exception | None = None
         try:
             with clock.timed("trace"):
-                own = as_it_runs(model, call, train, options.output, lends(model))
+                own = as_it_runs(
+                    model,
+                    call,
+                    train,
+                    options.output,
+                    lends(model),
+                    lambda args, kwargs, x: trace_call(model, args, kwargs, x, options, call.native),
+                )
         except NormgaugeError:
             raise
         except (Exception, SystemExit) as error:

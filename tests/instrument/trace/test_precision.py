@@ -70,7 +70,7 @@ def test_low_precision_models_are_measured_in_float64() -> None:
 
 def test_a_model_that_refuses_float64_is_still_measured() -> None:
     def branch(m: Any, x: Tensor) -> Tensor:
-        return x * 3 if x.type() == "torch.FloatTensor" else x
+        return x * 3 if isinstance(x, torch.FloatTensor) else x
 
     reading = gauge(Lambda(branch).float(), batch().float(), scope="point")
     assert any("float64" in note for note in reading.notes) and str(reading.evidence) == "estimated"

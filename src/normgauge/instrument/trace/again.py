@@ -19,6 +19,7 @@ from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
 from normgauge.instrument.trace.lent import NoWrites, is_lendable
 from normgauge.instrument.trace.place import drawn_since, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import Precision, default_eps, imitate_precision
+from normgauge.instrument.trace.same_path import Path, path_of, same_path
 from normgauge.instrument.trace.step import Step, Trace, Value, tensors_in
 from normgauge.instrument.trace.untouched import cast_tree, untouched
 
@@ -29,7 +30,10 @@ A model in float64 that casts inside loses what the copy keeps.
 """
 NEAR = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 0.2}
 """What two runs may differ by, as a part of the largest entry: other kernels, other order of sums."""
+OUTSIDE = 100.0
+"""How many times as large as the samples the last input is at which model and recorded steps are compared."""
 Function = Callable[[Tensor], Tensor]
+Record = Callable[[Any, Any, Tensor], Trace]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Own:
         there: the output at that one.
         eps: the ε of every RMSNorm that leaves it open.
         casts: whether its program does anything about precision.
+        path: the steps it takes in its own precision; None where that is float64.
     """
 
     here: Tensor | None
@@ -49,9 +54,14 @@ class Own:
     there: Tensor | None
     eps: frozenset[float]
     casts: bool
+    path: Path | None = None
 
     def computed_by(self, trace: Trace, function: Function) -> bool:
-        """Whether the copy that was traced computes what the model does, here and at the other input."""
+        """Whether the copy that was traced does what the model does, and computes it, here and at the other input."""
+        if trace.output is not None and self.path is not None:
+            path = path_of(trace)
+            if path is None or not same_path(self.path, path):
+                return False
         if self.here is None or trace.output is None:
             return True
         if not same_but_for_precision(self.here, trace.output.tensor):
@@ -80,8 +90,12 @@ def same_but_for_precision(own: Tensor, copied: Tensor) -> bool:
     return bool(gap <= near * size + 1e-6 * math.sqrt(b.numel()))
 
 
-def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None, lend: bool = False) -> Own:
+def as_it_runs(
+    model: nn.Module, call: Call, training: bool, wanted: str | None, lend: bool = False, record: Record | None = None
+) -> Own:
     """Run the model in its own precision, on copies of its tensors, at the batch and at another input.
+
+    ``record`` writes down the steps of a call, which a copy in another precision must take too.
 
     With ``lend``, large weights are not copied, unless the program turns out to write to one.
     """
@@ -90,16 +104,18 @@ def as_it_runs(model: nn.Module, call: Call, training: bool, wanted: str | None,
         guard = NoWrites(lent)
         try:
             with guard:
-                own = _own_run(model, call, training, wanted, True)
+                own = _own_run(model, call, training, wanted, True, record)
         except Exception:
             if not guard.refused:
                 raise
         if not guard.refused:
             return own
-    return _own_run(model, call, training, wanted, False)
+    return _own_run(model, call, training, wanted, False, record)
 
 
-def _own_run(model: nn.Module, call: Call, training: bool, wanted: str | None, lend: bool) -> Own:
+def _own_run(
+    model: nn.Module, call: Call, training: bool, wanted: str | None, lend: bool, record: Record | None
+) -> Own:
     args, kwargs = cast_tree((call.args, call.kwargs), None, None)
     x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
     x.requires_grad_(call.measured.requires_grad)
@@ -120,7 +136,17 @@ def _own_run(model: nn.Module, call: Call, training: bool, wanted: str | None, l
                     there, _ = pick_output(model(*args, **kwargs), wanted)
             except Exception:  # an input the model refuses
                 other = None
-    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked)
+    path = None
+    held = (*model.parameters(), *model.buffers(), torch.empty(0, dtype=call.native))
+    if record is not None and any(t.is_floating_point() and t.dtype != torch.float64 for t in held):
+        args, kwargs = cast_tree((call.args, call.kwargs), None, None)
+        x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
+        with untouched(model, None, None, training, None, lend):
+            try:
+                path = path_of(record(args, kwargs, x))
+            except Exception:  # the model runs, but not while it is recorded: no copy is known to take its path
+                path = Path((), None, False)
+    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked, path)
 
 
 def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:
@@ -254,8 +280,8 @@ def checked_trace(
     """Return the trace if its steps do what the model does, else one that ends in a step saying where they differ.
 
     Each step is run again at the batch from what was stored of it; then all of them, from the input on, at another
-    input, against the model itself; where that gives no numbers, at one nearer by. The other input is ``other``, if
-    the model is known to take it.
+    input, against the model itself; where that gives no numbers, at one nearer by; then at one far outside. The other
+    input is ``other``, if the model is known to take it.
     """
     if trace.output is None or not trace.sources or not trace.steps or any(step.trouble for step in trace.steps):
         return trace
@@ -272,6 +298,9 @@ def checked_trace(
                 return trace.doubted(*named(trace, retrace, x, wrong))
             if told:
                 break
+        wrong, _ = output_difference(trace, function, OUTSIDE * far)  # what is zero near the samples need not be there
+        if wrong and not trace.path_dependent:
+            return trace.doubted(*named(trace, retrace, OUTSIDE * far, wrong))
     finally:
         set_torch_random(state)
     return trace

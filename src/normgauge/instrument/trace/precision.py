@@ -21,6 +21,11 @@ CASTS = {
 
 
 DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
+SIZES = {Tensor.element_size, Tensor.itemsize.__get__}  # type: ignore[attr-defined]
+NBYTES = Tensor.nbytes.__get__  # type: ignore[attr-defined]
+SHOWS = {Tensor.storage, Tensor.untyped_storage, Tensor.storage_type, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
+"""What shows the memory of a tensor, and with it the precision of the copy, which nothing hides there."""
+NAMES = {torch.float32: "Float", torch.float16: "Half", torch.bfloat16: "BFloat16"}
 RMS_NORMS = (F.rms_norm, torch.rms_norm)
 
 
@@ -66,8 +71,34 @@ class Precision(TorchFunctionMode):
         if without_eps(func, args, kwargs):
             self.eps.add(args[0].dtype)
         given = any(_is_one_of(value, FLOATS) for value in (*args, *kwargs.values()))
-        self.asked |= func in CASTS or func == DTYPE or given
+        self.asked |= func in CASTS or func == DTYPE or given or asks(func)
         return func(*args, **kwargs)
+
+
+def asks(func: Any) -> bool:
+    """Whether a function tells a program the precision of a tensor."""
+    return func in SIZES or func == NBYTES or func in SHOWS or func in (torch.result_type, torch.can_cast)
+
+
+def described(func: Any, args: Any, kwargs: Any, native: torch.dtype) -> Any:
+    """What a question about precision is answered in ``native`` for a tensor in float64; None for other questions."""
+    if func in SIZES or func == NBYTES or func is Tensor.type:
+        if args[0].dtype != torch.float64:
+            return None
+        if func in SIZES:
+            return native.itemsize
+        if func == NBYTES:
+            return native.itemsize * args[0].numel()
+        if len(args) == 1 and not kwargs:
+            return args[0].type().replace("DoubleTensor", f"{NAMES.get(native, 'Double')}Tensor")
+    if func in (torch.result_type, torch.can_cast):
+
+        def own(part: Any) -> Any:
+            wide = isinstance(part, Tensor) and part.dtype == torch.float64
+            return torch.empty(part.shape, dtype=native, device="meta") if wide else part
+
+        return func(*map(own, args), **{key: own(part) for key, part in kwargs.items()})
+    return None
 
 
 class Widened(TorchFunctionMode):
@@ -87,6 +118,10 @@ class Widened(TorchFunctionMode):
         if func == DTYPE:
             found = func(*args, **kwargs)
             return self.native if found == torch.float64 else found
+        if (answer := described(func, args, kwargs, self.native)) is not None:
+            return answer
+        if func in (torch.promote_types, torch.can_cast):  # of precisions by name: they are the program's own
+            return func(*args, **kwargs)
         if func in CASTS and args[0].is_floating_point():
             out = func(*args, **kwargs)
             if not isinstance(out, Tensor) or out.dtype not in FLOATS:

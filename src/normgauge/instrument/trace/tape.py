@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from normgauge.instrument.trace.by_piece import by_piece
 from normgauge.instrument.trace.held import Held, memory_geometry, memory_place, own_tensors, strided
 from normgauge.instrument.trace.place import TorchRandom, set_torch_random, torch_random
-from normgauge.instrument.trace.precision import CASTS, FLOATS, default_eps, imitate_precision, without_eps
+from normgauge.instrument.trace.precision import CASTS, FLOATS, SHOWS, default_eps, imitate_precision, without_eps
 from normgauge.instrument.trace.step import Step, Trace, Value, backward_slice, function_name, tensors_in
+from normgauge.instrument.trace.threads import ELSEWHERE, hand_overs
 from normgauge.instrument.trace.untouched import (
     PLAIN_TENSORS,
     bring_back,
@@ -161,6 +162,8 @@ class Tape(TorchFunctionMode):
             self.lookups += 1
             if any(id(t) in self.discrete for t in leaves):
                 return self.start_at_embedding(func, args, kwargs)
+        if func in SHOWS and self.exact and self.native != torch.float64 and args[0].dtype == torch.float64:
+            self.lost(f"{name}() in {self.here} shows the precision of a copy, not the model's own")
         if not any(map(self.followed, leaves)):
             with self.drawing():
                 out = func(*args, **kwargs)
@@ -508,7 +511,8 @@ def record_trace(
     routes = routed(tape, reachable_objects(model).modules)
     imitated = native if casts and tape.exact else None
     pieces, exact = by_piece(measured), imitate_precision(imitated)
-    with torch.no_grad(), parametrize.cached(), routes, tape.watch, pieces, exact, tape:
+    threads = hand_overs(lambda name: tape.lost(f"{ELSEWHERE} ({name} in {tape.here})"))
+    with threads, torch.no_grad(), parametrize.cached(), routes, tape.watch, pieces, exact, tape:
         returned = model(*args, **kwargs)
     tape.read()
     tape.draws |= drawn_outside_torch(tape.start)
