@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from normgauge.control.held_state import differing, held_state, lasting
 from normgauge.control.plan import Plan
 from normgauge.control.planning import make_plan
 from normgauge.core.bound import Scope
@@ -17,6 +18,7 @@ from normgauge.core.errors import NormgaugeError
 from normgauge.core.rounding import HOUSE
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, opened
+from normgauge.instrument.trace import unwrap
 
 Shake = Callable[[Tensor, Tensor], Tensor]
 """A parameter and noise of its shape, none of it negative, to other values."""
@@ -93,59 +95,20 @@ def shaken_copy(model: nn.Module, shake: Shake) -> nn.Module:
 
 
 class Likeness:
-    """Whether a model is still the one that was traced: its modules, their settings and hooks, tensors not followed.
+    """Whether a model is still the one that was traced: its modules, their settings and hooks, and all else it holds.
 
-    What a model reads from outside itself (a global, the closure of a function) is not seen.
+    What a model reads from outside itself (a global, a file, what a hook closes over) is not seen.
 
     Attributes:
         model: which.
     """
 
     def __init__(self, model: nn.Module, plan: Plan) -> None:
-        self.model = model
+        self.model = unwrap(model)
         self._followed = {id(norm.module) for norm in plan.normalizers}
-        self._seen = self._look()
-        self._tensors = {key: tensor.detach().clone() for key, tensor in self._held().items()}
+        self._seen = lasting(held_state(self.model, self._followed))
 
     def changes(self) -> list[str]:
         """What has changed since, in words."""
-        now, held = self._look(), self._held()
-        names = {name: None for name in (*self._seen, *now) if self._seen.get(name) != now.get(name)}
-        for key in dict.fromkeys((*self._tensors, *held)):
-            if key not in held or key not in self._tensors or not _equal(self._tensors[key], held[key]):
-                names[key[0]] = None
+        names = differing(self._seen, held_state(self.model, self._followed))
         return [f"{name or 'the model'}: it has changed since it was traced; make the cap anew" for name in names]
-
-    def _look(self) -> dict[str, tuple[object, ...]]:
-        return {name: self._facts(module) for name, module in self.model.named_modules()}
-
-    def _facts(self, module: nn.Module) -> tuple[object, ...]:
-        own = vars(module)
-        settings = tuple((key, _setting(own[key])) for key in own if key != "training" and not key.startswith("_"))
-        given = (*own["_forward_hooks"].values(), *own["_forward_pre_hooks"].values())
-        hooks = tuple(id(hook) for hook in given if not str(hook.__module__).startswith("normgauge."))
-        return id(module), id(own.get("forward")), settings, hooks
-
-    def _held(self) -> dict[tuple[str, str], Tensor]:
-        """The tensors that no term follows: buffers, and attributes that are tensors, by module and name."""
-        found: dict[tuple[str, str], Tensor] = {}
-        for name, module in self.model.named_modules():
-            if id(module) not in self._followed:
-                own = {**vars(module), **module._buffers}
-                found |= {(name, key): tensor for key, tensor in own.items() if isinstance(tensor, Tensor)}
-        return found
-
-
-def _setting(value: object) -> object:
-    """A setting as something that can be compared later: numbers and words, also in lists and tables."""
-    if isinstance(value, bool | int | float | str | None):
-        return value
-    if isinstance(value, list | tuple | set):
-        return tuple(map(_setting, value))
-    if isinstance(value, Mapping):
-        return tuple((str(key), _setting(item)) for key, item in value.items())
-    return id(value)
-
-
-def _equal(before: Tensor, now: Tensor) -> bool:
-    return before.dtype == now.dtype and before.device == now.device and torch.equal(before, now.detach())
