@@ -98,7 +98,7 @@ class _Walk:
         found: State = {}
         for name, module in self.named.items():
             self.leaves = found[name] = [Same(module)]
-            self.stack.append(functools.partial(self._module, module))
+            self._module(module)
             self._run()
         globally = vars(nn.modules.module)
         found[""] += _hooks(globally["_global_forward_hooks"]) + _hooks(globally["_global_forward_pre_hooks"])
@@ -111,11 +111,7 @@ class _Walk:
                 self.stack.clear()
                 self.leaves.append(Same(object()))  # equal to nothing: what is not looked at may have changed
                 return
-            item = self.stack.pop()
-            if isinstance(item, functools.partial) and item.func == self._module:
-                item()
-            else:
-                self._look(item)
+            self._look(self.stack.pop())
 
     def _later(self, parts: list[Any]) -> None:
         self.stack.extend(reversed(parts))
@@ -302,7 +298,7 @@ def _private(name: str) -> bool:
 
 
 def _hidden(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__") or name == "_abc_impl"
+    return (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"
 
 
 def _own(kind: type) -> bool:
