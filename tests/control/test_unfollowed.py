@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
+import types
 from collections.abc import Callable
+from typing import Any, ClassVar
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -179,3 +184,139 @@ def test_gains_that_are_no_parameters(change: Callable[[Held], object]) -> None:
     assert cap() <= 1.0 and cap() <= 1.0
     change(model)
     assert cap() == math.inf and "changed since it was traced" in str(cap)
+
+
+@dataclasses.dataclass
+class Config:
+    """A plain object, as models keep their settings in."""
+
+    k: float = 1.0
+    table: ClassVar[dict[str, float]] = {"k": 1.0}
+
+
+class Slotted:
+    """One without a table of attributes."""
+
+    __slots__ = ("k",)
+
+    def __init__(self) -> None:
+        self.k = 1.0
+
+
+def held_model() -> Any:
+    """A model of a class of its own, with much that is no parameter; the class is new, so that it may be changed."""
+
+    class Holding(nn.Module):
+        factor = 1.0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.config, self.slotted, self._hidden = nn.Linear(4, 4), Config(), Slotted(), 1.0
+            self.tensors, self.nested = [torch.ones(1)], {"x": [{"y": torch.ones(1)}]}
+            self.array, self.modules_in_list = numpy.ones(4, dtype=numpy.float32), [nn.Linear(4, 4)]
+            self.partial = functools.partial(torch.mul, other=torch.ones(1))
+            self.names, self.simple = {"a"}, types.SimpleNamespace(k=1.0)
+            self.loop: list[Any] = [self]
+            self.loop.append(self.loop)
+
+        def forward(self, x: Tensor) -> Tensor:
+            gain = self.tensors[0] * self.nested["x"][0]["y"] * torch.from_numpy(self.array) * self.config.k
+            gain = gain * self.slotted.k * self._hidden * self.factor * self.config.table["k"] * self.simple.k
+            return self.partial(self.modules_in_list[0](self.a(x)) * gain) * len(self.names)
+
+    return Holding()
+
+
+def stronger(model: nn.Module, x: Tensor) -> Tensor:
+    found: Tensor = 90 * model.a(x)
+    return found
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a tensor in a list": lambda m: m.tensors[0].fill_(90.0),
+    "its data": lambda m: m.tensors[0].data.fill_(90.0),
+    "a tensor in tables": lambda m: m.nested["x"][0]["y"].fill_(90.0),
+    "an array": lambda m: m.array.fill(90.0),
+    "a plain object": lambda m: setattr(m.config, "k", 90.0),
+    "a slot": lambda m: setattr(m.slotted, "k", 90.0),
+    "a namespace": lambda m: setattr(m.simple, "k", 90.0),
+    "a private number": lambda m: setattr(m, "_hidden", 90.0),
+    "a module in a list": lambda m: m.modules_in_list[0].weight.data.mul_(90.0),
+    "its setting": lambda m: setattr(m.modules_in_list[0], "scale", 90.0),
+    "a partial": lambda m: m.partial.keywords["other"].fill_(90.0),
+    "a set": lambda m: m.names.add("b"),
+    "an attribute of the class": lambda m: setattr(type(m), "factor", 90.0),
+    "forward of the class": lambda m: setattr(type(m), "forward", stronger),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whatever_a_model_holds_may_change_and_is_seen(name: str) -> None:
+    torch.manual_seed(0)
+    model = held_model()
+    cap = ng.cap(model, torch.randn(6, 4), log10=3.0)
+    model(torch.randn(6, 4))
+    assert cap() <= 3.0 and cap() <= 3.0 and not cap.unfollowed
+    CHANGES[name](model)
+    assert cap() == math.inf and "changed since it was traced" in str(cap)
+    assert "folded bound 10^" not in str(cap)
+
+
+def test_a_table_of_a_settings_class_and_forward_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = held_model()
+    cap = ng.cap(model, torch.randn(6, 4), log10=3.0)
+    with monkeypatch.context() as patch:
+        patch.setitem(Config.table, "k", 90.0)
+        assert cap() == math.inf
+    assert cap() <= 3.0
+    monkeypatch.setattr(nn.Linear, "forward", lambda s, x: 90 * F.linear(x, s.weight, s.bias))
+    assert cap() == math.inf
+
+
+def test_a_large_tensor_is_compared_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("normgauge.control.held_state.WHOLE", 8)
+    model = held_model()
+    model.tensors, model.array = [torch.ones(4)], numpy.ones(4, dtype=numpy.float32)
+    cap = ng.cap(model, torch.randn(6, 4), log10=3.0)
+    assert cap() <= 3.0
+    model.array[1] = 90.0
+    assert cap() == math.inf
+    model.array[1] = 1.0
+    assert cap() <= 3.0
+    model.tensors[0].mul_(1.0)  # written to, whatever it holds
+    assert cap() == math.inf
+
+
+GATES: dict[str, Callable[[], nn.Module]] = {
+    "clamped": lambda: Two(lambda s, x: s.b(s.a(x) * s.g.clamp(min=10)), g=scales(1.0)),
+    "far": lambda: Two(lambda s, x: s.b(s.a(x) * (1 + torch.relu(s.g - 50))), g=scales(1.0)),
+    "in a weight": lambda: Two(lambda s, x: F.linear(x, s.a.weight * (1 + torch.relu(s.g - 50))), g=scales(1.0)),
+    "in place": lambda: Two(lambda s, x: s.a(x).mul_(torch.zeros(4).copy_(s.g).clamp_(min=10)), g=scales(1.0)),
+    "looked at": lambda: Two(lambda s, x: s.a(x) * (90.0 if s.g[0].item() > 1000 else 1.0), g=scales(1.0)),
+    "where": lambda: Two(lambda s, x: torch.where(s.g > 1000, 90 * s.a(x), s.a(x)), g=scales(1.0)),
+    "a bounded factor": lambda: Two(lambda s, x: torch.relu(torch.tanh(x) + s.g - 50) * s.a(x).tanh(), g=scales(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_a_parameter_that_may_gate_is_named_at_once(name: str) -> None:
+    torch.manual_seed(0)
+    cap = ng.cap(GATES[name](), torch.randn(6, 4), log10=3.0)
+    assert cap() == math.inf and cap.unfollowed and "no bound" in str(cap)
+
+
+USUAL: dict[str, Callable[[], nn.Module]] = {
+    "added": lambda: Two(lambda s, x: s.b(s.a(x) + 0.5 * s.g.exp()), g=scales(1.0)),
+    "tied and transposed": lambda: Two(lambda s, x: F.linear(s.a(x), s.a.weight.T)),
+    "a block": lambda: Two(lambda s, x: x @ s.a.weight.chunk(2)[0].T),
+    "weight_norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Tanh()),
+    "bounded": lambda: nn.Sequential(nn.Linear(4, 4), ng.bounded(nn.LayerNorm(4)), nn.Linear(4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_weights_gains_and_biases_enter_as_they_should(name: str) -> None:
+    torch.manual_seed(0)
+    cap = ng.cap(USUAL[name](), torch.randn(6, 4), log10=3.0)
+    assert str(cap).startswith("no bound is known before the first call")
+    assert cap() <= 3.0 and cap.unfollowed == ()

@@ -95,10 +95,14 @@ class Cap:
 
     def __str__(self) -> str:
         """Say where the bound stands and which layers are at their cap."""
-        what = "what is followed of the folded bound" if self.unfollowed else "folded bound"
-        head = f"{what} 10^{self.controlled:.3f} under a budget of 10^{self.budget:g}"
-        if self.unfollowed:
-            head = f"no bound is proved ({'; '.join(self.unfollowed)}); {head}"
+        if self.calls == 0:
+            return f"no bound is known before the first call; budget 10^{self.budget:g}"
+        head = f"folded bound 10^{self.controlled:.3f} under a budget of 10^{self.budget:g}"
+        if self.unfollowed or not self.controlled < math.inf:
+            why = "; ".join(self.unfollowed) or "a weight is no number, or a gain is infinite"
+            return (
+                f"no bound is proved ({why}); the budget of 10^{self.budget:g} is held against what is followed alone"
+            )
         if not self.in_reach:
             return f"{head}, which is out of reach: steps that have no weight to take from exceed it alone"
         if not self.last:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from normgauge.control.held_state import differing, held_state, lasting
+from normgauge.control.parameter_uses import gating_parameters
 from normgauge.control.plan import Plan
 from normgauge.control.planning import make_plan
 from normgauge.core.bound import Scope
 from normgauge.core.errors import NormgaugeError
 from normgauge.core.rounding import HOUSE
 from normgauge.instrument.rules import Registry
-from normgauge.instrument.session import Options, opened
+from normgauge.instrument.session import Options, no_fast_path, opened
+from normgauge.instrument.trace import unwrap
 
 Shake = Callable[[Tensor, Tensor], Tensor]
 """A parameter and noise of its shape, none of it negative, to other values."""
@@ -36,17 +40,36 @@ def unfollowed_steps(
     A plan says which tensors its terms are made of, and takes all other gains for constants. Whether they are is asked
     of the rules themselves, with other parameters: a factor of a product is bounded by the biases before it, a slope
     of a PReLU is a parameter, a weight may be computed from others that were 1 when the model was traced. Every shake
-    (all of `SHAKES` unless some are given) takes as long as the plan itself.
+    takes as long as the plan itself. Unless some are given they are `SHAKES`, and `FAR` too where factors are bounded;
+    and a parameter that enters otherwise than as a weight, gains or a bias is named, whatever shaking shows.
     """
     endless = [name for (name, _), log in plan.constants.items() if log == math.inf]
     found = [f"{name}: it has no finite bound, and is left out" for name in dict.fromkeys(endless)]
-    for shake in SHAKES if shakes is None else shakes:
+    if shakes is None:
+        found += _gating(unwrap(model), batch)
+        shakes = (*SHAKES, *FAR) if _has_products(plan) else SHAKES
+    for shake in shakes:
         try:
             other = global_plan(shaken_copy(model, shake), batch, rules)
         except (NormgaugeError, RuntimeError, TypeError, ValueError) as error:
             return [*found, f"the model could not be measured with other weights ({type(error).__name__})"]
         found += _stale(plan, other)
     return list(dict.fromkeys(found))
+
+
+def _gating(model: nn.Module, batch: Any) -> list[str]:
+    """Parameters that may gate; also that they could not be looked at."""
+    try:
+        with no_fast_path():
+            return gating_parameters(model, batch)
+    except Exception as error:  # a forward may raise anything
+        return [f"how parameters enter the model could not be looked at ({type(error).__name__})"]
+
+
+def _has_products(plan: Plan) -> bool:
+    """Whether a gain may come from the range of a factor: a step of several inputs that is no sum."""
+    many = Counter(name for name, _ in plan.constants)
+    return any(count > 1 and not any(word in name for word in SUMS) for name, count in many.items())
 
 
 def _stale(plan: Plan, other: Plan) -> Iterator[str]:
@@ -77,7 +100,14 @@ def _near(parameter: Tensor, noise: Tensor) -> Tensor:
     return parameter * (0.5 + 0.1 * noise if parameter.ndim > 1 else 0.01 * (1 + noise))
 
 
+def _times(factor: float) -> Shake:
+    """So many times farther from 0, or on its other side: a gate may open far from where a parameter is."""
+    return lambda parameter, noise: factor * (parameter + torch.where(parameter < 0, -0.1 * noise, 0.1 * noise))
+
+
 SHAKES: tuple[Shake, ...] = (_away, _across, _near)
+FAR: tuple[Shake, ...] = (_times(0.0), *(_times(sign * size) for size in (1e2, 1e4, 1e8) for sign in (1, -1)))
+SUMS = ("(add", "(sub", "(__add__", "(__radd__", "(__sub__", "(__rsub__", "(__iadd__", "(cat", "(stack", "(concat")
 
 
 @torch.no_grad()
@@ -93,59 +123,20 @@ def shaken_copy(model: nn.Module, shake: Shake) -> nn.Module:
 
 
 class Likeness:
-    """Whether a model is still the one that was traced: its modules, their settings and hooks, tensors not followed.
+    """Whether a model is still the one that was traced: its modules, their settings and hooks, and all else it holds.
 
-    What a model reads from outside itself (a global, the closure of a function) is not seen.
+    What a model reads from outside itself (a global, a file, what a hook closes over) is not seen.
 
     Attributes:
         model: which.
     """
 
     def __init__(self, model: nn.Module, plan: Plan) -> None:
-        self.model = model
+        self.model = unwrap(model)
         self._followed = {id(norm.module) for norm in plan.normalizers}
-        self._seen = self._look()
-        self._tensors = {key: tensor.detach().clone() for key, tensor in self._held().items()}
+        self._seen = lasting(held_state(self.model, self._followed))
 
     def changes(self) -> list[str]:
         """What has changed since, in words."""
-        now, held = self._look(), self._held()
-        names = {name: None for name in (*self._seen, *now) if self._seen.get(name) != now.get(name)}
-        for key in dict.fromkeys((*self._tensors, *held)):
-            if key not in held or key not in self._tensors or not _equal(self._tensors[key], held[key]):
-                names[key[0]] = None
+        names = differing(self._seen, held_state(self.model, self._followed))
         return [f"{name or 'the model'}: it has changed since it was traced; make the cap anew" for name in names]
-
-    def _look(self) -> dict[str, tuple[object, ...]]:
-        return {name: self._facts(module) for name, module in self.model.named_modules()}
-
-    def _facts(self, module: nn.Module) -> tuple[object, ...]:
-        own = vars(module)
-        settings = tuple((key, _setting(own[key])) for key in own if key != "training" and not key.startswith("_"))
-        given = (*own["_forward_hooks"].values(), *own["_forward_pre_hooks"].values())
-        hooks = tuple(id(hook) for hook in given if not str(hook.__module__).startswith("normgauge."))
-        return id(module), id(own.get("forward")), settings, hooks
-
-    def _held(self) -> dict[tuple[str, str], Tensor]:
-        """The tensors that no term follows: buffers, and attributes that are tensors, by module and name."""
-        found: dict[tuple[str, str], Tensor] = {}
-        for name, module in self.model.named_modules():
-            if id(module) not in self._followed:
-                own = {**vars(module), **module._buffers}
-                found |= {(name, key): tensor for key, tensor in own.items() if isinstance(tensor, Tensor)}
-        return found
-
-
-def _setting(value: object) -> object:
-    """A setting as something that can be compared later: numbers and words, also in lists and tables."""
-    if isinstance(value, bool | int | float | str | None):
-        return value
-    if isinstance(value, list | tuple | set):
-        return tuple(map(_setting, value))
-    if isinstance(value, Mapping):
-        return tuple((str(key), _setting(item)) for key, item in value.items())
-    return id(value)
-
-
-def _equal(before: Tensor, now: Tensor) -> bool:
-    return before.dtype == now.dtype and before.device == now.device and torch.equal(before, now.detach())

@@ -1,0 +1,326 @@
+"""What a model's output may depend on besides its parameters: everything it holds, leaf by leaf, to compare later."""
+
+from __future__ import annotations
+
+import array
+import functools
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normgauge.instrument.fingerprint import contents
+
+MOST = 200_000
+"""Objects that are looked at in one model."""
+
+WHOLE = 2**28
+"""Bytes of a tensor or array up to which all of them are kept and compared; of larger ones a sample."""
+
+SAMPLE = 2**16
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, range, slice)
+MODULE_KEYS = frozenset(vars(nn.Module()))
+RUNNING = ("running_mean", "running_var", "num_batches_tracked")
+SIMPLE = ("types", "argparse", "collections")  # of the standard library: objects that are nothing but their attributes
+TOOLS = frozenset(("torch", "numpy", "normgauge")) | frozenset(sys.stdlib_module_names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Same:
+    """Something that is compared by identity."""
+
+    what: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.what is other.what
+
+    __hash__ = None  # type: ignore[assignment]  # what is compared by contents has no place in a set
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bytes:
+    """The contents of a tensor or an array; ``copied`` makes them last."""
+
+    kind: str
+    data: Tensor
+    mark: tuple[object, ...] = ()
+
+    def copied(self) -> Bytes:
+        """The same in memory of its own."""
+        return self if self.mark else replace(self, data=self.data.clone())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Bytes) or self.kind != other.kind or self.mark != other.mark:
+            return False
+        return self.data.device == other.data.device and _equal(self.data, other.data)
+
+    __hash__ = None  # type: ignore[assignment]  # what is compared by contents has no place in a set
+
+
+def _equal(before: Tensor, now: Tensor) -> bool:
+    if before.dtype != now.dtype or before.shape != now.shape:
+        return False
+    return torch.equal(before, now) or torch.equal(contents(before), contents(now))  # a nan is none
+
+
+State = dict[str, list[Any]]
+
+
+def held_state(model: nn.Module, followed: Set[int]) -> State:
+    """Return, by the path of the module that holds it, every leaf of what a model holds and is no parameter of it.
+
+    Attributes of modules, in containers and plain objects too, and of their classes outside torch and the standard
+    library, functions with what they close over, hooks by identity, and `forward` of every class. ``followed`` are
+    ids of normalizers whose running statistics count as they are at any time.
+    """
+    return _Walk(model, followed).state()
+
+
+class _Walk:
+    """One walk; what is met a second time counts as the number of its first."""
+
+    def __init__(self, model: nn.Module, followed: Set[int]) -> None:
+        self.named, self.followed = dict(model.named_modules()), followed
+        self.registered = {id(module): name for name, module in self.named.items()}
+        self.parameters = {id(p): name for name, p in model.named_parameters()}
+        self.seen: dict[int, int] = {}
+        self.alive: list[object] = []  # so that no identity is used twice
+        self.leaves: list[Any] = []
+        self.stack: list[Any] = []
+
+    def state(self) -> State:
+        found: State = {}
+        for name, module in self.named.items():
+            self.leaves = found[name] = [Same(module)]
+            self._module(module)
+            self._run()
+        globally = vars(nn.modules.module)
+        found[""] += _hooks(globally["_global_forward_hooks"]) + _hooks(globally["_global_forward_pre_hooks"])
+        return found
+
+    def _run(self) -> None:
+        """Look at what waits, the last first."""
+        while self.stack:
+            if len(self.seen) > MOST:
+                self.stack.clear()
+                self.leaves.append(Same(object()))  # equal to nothing: what is not looked at may have changed
+                return
+            self._look(self.stack.pop())
+
+    def _later(self, parts: list[Any]) -> None:
+        self.stack.extend(reversed(parts))
+
+    def _look(self, item: Any) -> None:
+        kind = type(item)
+        if kind in PLAIN:
+            self.leaves.append((kind, repr(item) if kind in (float, complex) else item))
+        elif id(item) in self.parameters:
+            self.leaves.append(("parameter", self.parameters[id(item)]))
+        elif id(item) in self.registered:
+            self.leaves.append(("module", self.registered[id(item)]))
+        elif id(item) in self.seen:
+            self.leaves.append(("again", self.seen[id(item)]))
+        else:
+            self.seen[id(item)] = len(self.seen)
+            self.alive.append(item)
+            self._open(item)
+
+    def _open(self, item: Any) -> None:
+        """Take apart something that is met for the first time."""
+        for kinds, way in self._ways():
+            if isinstance(item, kinds):
+                way(item)
+                return
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(item, numpy.ndarray):
+            self._array(item)
+        elif _has_parts(type(item)):
+            self._object(item)
+        else:
+            self.leaves.append(Same(item))
+
+    def _ways(self) -> Iterator[tuple[Any, Callable[[Any], None]]]:
+        yield Tensor, self._tensor
+        yield nn.Module, self._module
+        yield Mapping, self._mapping
+        yield (list, tuple, deque), self._sequence
+        yield (set, frozenset), self._set
+        yield types.FunctionType, self._function
+        yield types.MethodType, lambda item: self._later([item.__func__, item.__self__])
+        yield (staticmethod, classmethod), lambda item: self._later([item.__func__])
+        yield weakref.ReferenceType, lambda item: self.leaves.append(type(item))
+        yield (int, float, complex, str, bytes), lambda item: self.leaves.append(Same(item))  # of a class of its own
+        yield property, lambda item: self._later([item.fget])
+        yield functools.cached_property, lambda item: self._later([item.func])
+        yield functools.partial, lambda item: self._later([item.func, item.args, item.keywords])
+        yield functools._lru_cache_wrapper, lambda item: self._later([item.__wrapped__])
+        yield (bytearray, array.array, memoryview), lambda item: self.leaves.append((type(item), bytes(item)))
+
+    def _tensor(self, tensor: Tensor) -> None:
+        self.leaves.append(_tensor_bytes(tensor))
+
+    def _array(self, item: Any) -> None:
+        """The bytes of a numpy array, or the objects in it."""
+        said = f"array {item.dtype.str} {item.shape}"
+        if item.dtype.hasobject:
+            self._later([said, item.tolist()])
+        elif item.nbytes <= WHOLE:
+            self.leaves.append((said, item.tobytes()))
+        else:
+            part = item.flat[:: max(1, item.size // SAMPLE)]
+            self.leaves.append((said, item.ctypes.data, part.tobytes()))
+
+    def _mapping(self, item: Any) -> None:
+        try:
+            pairs = list(item.items())
+        except Exception:  # a class of its own
+            pairs = []
+            self.leaves.append(Same(item))
+        self.leaves.append((type(item), len(pairs)))
+        self._later([part for pair in pairs for part in pair])
+        self._attributes(item)
+
+    def _sequence(self, item: Any) -> None:
+        parts = list(item)
+        if all(type(part) in PLAIN for part in parts):
+            self.leaves.append((type(item), tuple(map(type, parts)), repr(parts)))
+        else:
+            self.leaves.append((type(item), len(parts)))
+            self._later(parts)
+        self._attributes(item)
+
+    def _set(self, item: Any) -> None:
+        if all(type(part) in PLAIN for part in item):
+            self.leaves.append((type(item), frozenset((type(part), part) for part in item)))
+        else:
+            self.leaves.append((type(item), len(item)))
+            self._later(sorted(item, key=lambda part: (type(part).__qualname__, id(part))))
+        self._attributes(item)
+
+    def _attributes(self, item: Any) -> None:
+        """What a container of a class of its own has besides its contents."""
+        if _has_parts(type(item)):
+            self._object(item)
+
+    def _function(self, function: types.FunctionType) -> None:
+        """Code, defaults and what it closes over; not the globals it reads."""
+        self.leaves.append(function.__code__)
+        if str(function.__module__).partition(".")[0] in TOOLS:
+            return
+        closed = []
+        for cell in function.__closure__ or ():
+            try:
+                closed.append(cell.cell_contents)
+            except ValueError:  # not filled yet
+                closed.append(None)
+        self._later([function.__defaults__, function.__kwdefaults__, *closed, *vars(function).values()])
+
+    def _object(self, item: Any) -> None:
+        """The attributes of an object, in slots too, and of its classes."""
+        self.leaves.append(Same(type(item)))
+        parts = {**dict(_slots(item)), **getattr(item, "__dict__", {})}
+        if not parts or not all(cls is object or _has_parts(cls) for cls in type(item).__mro__):
+            self.leaves.append(Same(item))  # what it holds out of sight is another's
+        self._table(parts)
+        self._classes(type(item))
+
+    def _table(self, table: Mapping[str, Any]) -> None:
+        self._later([part for key in sorted(table, key=str) for part in (key, table[key])])
+
+    def _classes(self, kind: type) -> None:
+        for cls in kind.__mro__:
+            if id(cls) in self.seen or not _own(cls):
+                continue
+            self.seen[id(cls)] = len(self.seen)
+            plain = {k: v for k, v in vars(cls).items() if not _hidden(k) or isinstance(v, types.FunctionType)}
+            self._table(plain)
+
+    def _module(self, module: nn.Module) -> None:
+        """Settings, hooks, buffers, which parameters and modules there are, and the code of `forward`."""
+        own = vars(module)
+        self.leaves += _hooks(own.get("_forward_hooks", {})) + _hooks(own.get("_forward_pre_hooks", {}))
+        held = {key: part for key, part in own.items() if key not in MODULE_KEYS}
+        running = RUNNING if id(module) in self.followed else ()
+        buffers = {key: part for key, part in module._buffers.items() if key not in running}
+        self.leaves.append([(k, None if p is None else p.shape) for k, p in module._parameters.items()])
+        inside = {key: Same(part) for key, part in module._modules.items()}
+        hidden = {**module._parameters, **module._modules} if id(module) not in self.registered else {}
+        self.leaves += [list(inside), type(module), _forward(type(module))]
+        self._table(held)
+        self._later([buffers, hidden])
+        self._classes(type(module))
+
+
+def _tensor_bytes(tensor: Tensor) -> Bytes | tuple[object, ...]:
+    said = f"{type(tensor).__name__} {tensor.dtype} {tuple(tensor.shape)}"
+    version = 0 if tensor.is_inference() else tensor._version
+    data = tensor.detach()
+    if data.layout != torch.strided or data.is_quantized or data.is_nested or data.device.type == "meta":
+        return said, Same(tensor), version
+    if data.numel() * data.element_size() <= WHOLE:
+        return Bytes(said, data)
+    entries = data.untyped_storage().nbytes() // data.element_size()
+    flat = data.as_strided((entries // (step := max(1, entries // SAMPLE)),), (step,), 0)
+    return Bytes(said, flat.clone(), (version, data.data_ptr()))
+
+
+def _forward(kind: type) -> object:
+    """The code that runs for objects of a class, or whatever stands there in its place."""
+    found = next((vars(cls)["forward"] for cls in kind.__mro__ if "forward" in vars(cls)), None)
+    return found.__code__ if isinstance(found, types.FunctionType) else Same(found)
+
+
+def _hooks(hooks: Mapping[int, Any]) -> list[Same]:
+    """Hooks by identity; the library's own only look on."""
+    return [Same(h) for h in hooks.values() if not str(getattr(h, "__module__", "")).startswith("normgauge.")]
+
+
+def _slots(item: Any) -> Iterator[tuple[str, Any]]:
+    for cls in type(item).__mro__:
+        names = vars(cls).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else tuple(names):
+            found = vars(cls).get(f"_{cls.__name__.lstrip('_')}{name}" if _private(name) else name)
+            if isinstance(found, types.MemberDescriptorType):
+                try:
+                    yield name, found.__get__(item)
+                except AttributeError:  # not filled yet
+                    continue
+
+
+def _private(name: str) -> bool:
+    return name.startswith("__") and not name.endswith("__")
+
+
+def _hidden(name: str) -> bool:
+    return (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"
+
+
+def _own(kind: type) -> bool:
+    """Whether a class is a model's own: of neither torch, nor numpy, nor the standard library, nor this one."""
+    root = str(kind.__module__).partition(".")[0]
+    return root not in TOOLS or root == "__main__"
+
+
+def _has_parts(kind: type) -> bool:
+    """Whether objects of a class are what their attributes are."""
+    return not issubclass(kind, type) and (_own(kind) or (kind.__module__ in SIMPLE and kind.__module__ != "builtins"))
+
+
+def lasting(state: State) -> State:
+    """Return a state that later changes of the model do not reach."""
+    return {name: [_lasts(leaf) for leaf in leaves] for name, leaves in state.items()}
+
+
+def _lasts(leaf: Any) -> Any:
+    return leaf.copied() if isinstance(leaf, Bytes) else leaf
+
+
+def differing(before: State, now: State) -> list[str]:
+    """The paths whose leaves are not the same."""
+    return [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
