@@ -19,6 +19,7 @@ from normgauge.instrument.session import Session
 from normgauge.instrument.slopes import sample_alone
 from normgauge.instrument.trace.again import moved_trace, run_step
 from normgauge.instrument.trace.precision import imitate_precision
+from normgauge.instrument.trace.same_path import same_numbers
 from normgauge.instrument.trace.step import Step, Trace, Value
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ def steepest_walk(session: Session, sample: int, known: Tensor | None = None) ->
 def same_steps(session: Session, one: Trace) -> bool:
     """Whether a trace of one sample has the measured steps, each with its share of the batch's entries."""
     return len(one.steps) == len(session.trace.steps) and all(
-        a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel()
+        a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel() and same_numbers(a, b)
         for a, b in zip(one.steps, session.trace.steps, strict=True)
     )
 

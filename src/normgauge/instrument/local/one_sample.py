@@ -15,6 +15,7 @@ from normgauge.instrument.probe.linearize import SampleMap
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.random_start import weight_seed
 from normgauge.instrument.trace.again import tensors_alike
+from normgauge.instrument.trace.same_path import same_numbers
 from normgauge.instrument.trace.step import Trace
 
 BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
@@ -122,7 +123,9 @@ def _traced_alone(session: Session, x: Tensor, only: int | None) -> Trace | None
 def _is_same(session: Session, one: Trace, batch: Trace, sample: int) -> bool:
     """Whether one sample alone takes the steps, and has the output, that it has in its batch."""
     alike = len(one.steps) == len(batch.steps) and all(
-        a.target == b.target and a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel()
+        a.target == b.target
+        and a.outputs[0].tensor.numel() * session.samples == b.outputs[0].tensor.numel()
+        and same_numbers(a, b)
         for a, b in zip(one.steps, batch.steps, strict=True)
     )
     if not alike or one.output is None:

@@ -29,6 +29,7 @@ from normgauge.instrument.spectral.random_start import (
     weight_seed,
 )
 from normgauge.instrument.trace.again import tensors_alike
+from normgauge.instrument.trace.same_path import same_numbers
 
 MOST_NUMBERS = 130_000_000
 """Of the Krylov basis: a gigabyte in float64, and as much again for its images."""
@@ -165,6 +166,8 @@ def side_by_side_parts(session: Session, parts: Composition) -> Composition | No
     except (SamplesMixed, RuntimeError, ValueError, IndexError, TypeError):
         return parts if count == 1 else None
     if [s.target for s in trace.steps] != [s.target for s in parts.trace.steps] or trace.output is None:
+        return None
+    if not all(map(same_numbers, trace.steps, parts.trace.steps)):
         return None
     axis = found.flows[trace.end.index].axis
     whole, part = parts.trace.end.tensor, trace.end.tensor

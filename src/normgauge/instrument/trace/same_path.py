@@ -6,7 +6,7 @@ rounding. Then it takes other steps, or the same with other constants.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -118,6 +118,26 @@ def same_path(own: Path, copied: Path) -> bool:
         if not all(_alike(a, b, drawn) for a, b in zip(given, there, strict=True)):
             return False
     return True
+
+
+def same_numbers(one: Step, batch: Step) -> bool:
+    """Whether a step of one sample is given the numbers it is given in a batch; sizes, which are whole, may differ."""
+    mine, theirs = _numbers(one), _numbers(batch)
+    return len(mine) == len(theirs) and all(_number_alike(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def _numbers(step: Step) -> list[float | complex]:
+    leaves = tree_leaves((step.args, step.kwargs), is_leaf=lambda part: isinstance(part, Value))
+    for form in [
+        x for x in leaves if is_dataclass(x) and not isinstance(x, Value)
+    ]:  # as of a normalizer that was found
+        leaves += tree_leaves([getattr(form, part.name) for part in fields(form)])
+    single = (x.item() if isinstance(x, Tensor) and x.ndim == 0 and x.device.type != "meta" else x for x in leaves)
+    return [x for x in single if isinstance(x, float | complex)]
+
+
+def _number_alike(one: complex, batch: complex) -> bool:
+    return one == batch or (one != one and batch != batch) or abs(one - batch) <= 1e-9 * max(abs(one), abs(batch))
 
 
 def _alike(own: Any, copied: Any, drawn: bool) -> bool:
