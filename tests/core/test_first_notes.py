@@ -77,8 +77,8 @@ def test_a_network_stands_among_others_with_such_inputs_and_outputs():
         assert standing_sentence(replace(other, notes=notes)).startswith("No other reference network has such inputs")
 
 
-def test_one_number_for_the_gap_and_no_balanced_bound_where_none_was_asked_for():
+def test_the_gap_is_rounded_up_and_no_balanced_bound_where_none_was_asked_for():
     found = reading(log_upper=2.7055 * LN10, log_lower=2.6945 * LN10, log_balanced=3 * LN10, method="jacobian")
-    assert "gap 0.02 decades" in gap_line(found) and "within 0.02 decades" in bracket_sentence(found)
+    assert "gap 0.011 decades" in gap_line(found) and "within 0.02 decades" in bracket_sentence(found)
     assert "balanced 3" in gap_line(found)
     assert "balanced" not in gap_line(replace(found, options={"balance": False}))

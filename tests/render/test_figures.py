@@ -50,7 +50,7 @@ def test_without_the_converter_png_says_what_to_install(tmp_path, monkeypatch):
     assert figure_formats() == ("svg",)
     assert save(residual(), tmp_path, ["svg"])
     for formats in (["png"], ["svg", "png"]):
-        with pytest.raises(InputError, match=r"pip install normgauge\[plot\]"):
+        with pytest.raises(InputError, match=r"pip install 'normgauge\[plot\]'"):
             save(residual(), tmp_path / "none", formats)
     assert not (tmp_path / "none").exists()
 

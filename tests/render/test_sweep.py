@@ -74,7 +74,7 @@ def test_the_table(outcomes):
     assert grid.rows[0] == ("<none>", "0.1", "2/2", "70.5 ± 0.7%", "1.50 ± 0.71")
     row = next(row for row in grid.rows if row[:2] == ("batch", "0.001"))
     assert row[2] == "3/4" and row[4].endswith("(2)")
-    assert grid.footer.endswith("by test accuracy")
+    assert grid.footer.endswith("sorted by test accuracy, the best first")
     other = sweep.result_grid(sweep_points([made("a", 1, 0, loss_gap=2.5)]), (NORM,), "loss_gap", "n")
     assert other.headers == ("norm", "seeds", "loss gap") and other.rows == (("a", "1/1", "2.5"),)
 

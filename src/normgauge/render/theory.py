@@ -295,7 +295,7 @@ def gauge_rows(claim: Entry) -> str:
     keys = [key for key, (paper, number) in stated.items() if (paper, re.split("[,:]", number)[0]) == place]
     if not keys:
         return ""
-    net = {"log10_corollary11": "layer_net", "log10_lemma3_sum": "group_net"}.get(keys[0], "batch_net")
+    net = {"log10_corollary11_published": "layer_net", "log10_lemma3_sum": "group_net"}.get(keys[0], "batch_net")
     nets = "normgauge.theory.nets"
     return f"normgauge gauge {nets}:{net} --batch {nets}:samples --json - (“published”: {', '.join(keys)})"
 

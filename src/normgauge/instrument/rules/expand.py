@@ -77,7 +77,7 @@ def multihead_equations(
         matrices = in_proj_weight.chunk(3)
     biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
     q, k, v = (F.linear(x, m, b) for x, m, b in zip((query, key, value), matrices, biases, strict=True))
-    mask = merged_mask(attn_mask, key_padding_mask, batch, num_heads)
+    mask = merged_mask(attn_mask, key_padding_mask, batch, num_heads, out_proj_weight)
     if bias_k is not None and bias_v is not None:
         k, v = torch.cat([k, bias_k.expand(1, batch, -1)]), torch.cat([v, bias_v.expand(1, batch, -1)])
     q, k, v = (t.reshape(t.shape[0], batch, num_heads, -1).permute(1, 2, 0, 3) for t in (q, k, v))
@@ -97,20 +97,22 @@ def multihead_equations(
     return out, weights
 
 
-def merged_mask(attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int) -> Tensor | None:
+def merged_mask(
+    attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: int, like: Tensor
+) -> Tensor | None:
     """Both masks as one to be added: (batch or 1, heads or 1, queries or 1, keys); True means "may not attend"."""
     if attn_mask is not None:
         per_head = attn_mask.dim() == 3
         attn_mask = attn_mask.reshape(batch, heads, *attn_mask.shape[1:]) if per_head else attn_mask[None, None]
     if padding is not None:
         padding = padding.reshape(batch, 1, 1, -1)
-    added = [_to_be_added(mask) for mask in (attn_mask, padding) if mask is not None]
+    added = [_to_be_added(mask, like) for mask in (attn_mask, padding) if mask is not None]
     return sum(added[1:], added[0]) if added else None
 
 
-def _to_be_added(mask: Tensor) -> Tensor:
+def _to_be_added(mask: Tensor, like: Tensor) -> Tensor:
     plain = mask.dtype != torch.bool
-    return mask if plain else torch.zeros_like(mask, dtype=torch.float64).masked_fill(mask, float("-inf"))
+    return mask if plain else like.new_zeros(mask.shape).masked_fill(mask, float("-inf"))
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, average: bool) -> Tensor:
