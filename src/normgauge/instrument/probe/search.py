@@ -43,6 +43,7 @@ WIDE_BUDGET = 0.12  # seconds of counted work for many chains at once
 LANDMARK_STEPS, BRIEF_STEPS = 6, 2
 NEARER = (1e-2, 1e-4, 0.0)  # of the way from a sample to a mark, what is left
 SECANTS, FEWEST_HALVINGS = 1.0, 2  # seconds of counted work in which secants are halved
+SHOWN = 1.1  # times a difference quotient: what a slope that is known otherwise may be said to be
 RUNAWAY = 600.0  # seconds after which a climb is cut short: the work counted was no guide at all
 
 
@@ -221,7 +222,8 @@ def _at_points(network: SampleMap, points: Tensor, pair: TopPair, floor: Tensor 
     shown = confirmed_slopes(network, points, pair)
     sigma = torch.minimum(sigma, shown.slope)
     if floor is not None and len(floor) == len(sigma):
-        sigma = torch.where(shown.slope > 0, torch.maximum(sigma, floor.exp().to(sigma)), 0.0)
+        known = torch.minimum(floor.exp().to(sigma), SHOWN * shown.slope)
+        sigma = torch.maximum(sigma, known)
     best = int(sigma.argmax())
     where = f"jacobian at sample {best}"
     lengths = (float(shown.run[best]), float(shown.rise[best])) if sigma[best] > 0 else None
