@@ -19,6 +19,7 @@ from normgauge.instrument.trace.step import Step, Trace, Value, unfollowed
 from normgauge.instrument.trace.tape import recast
 
 LOOKED_AT = 256  # entries of a constant that are compared
+SAME = 1e-9  # what a number worked out in the pass may be off by: far above its rounding, far below another choice
 ROUNDING = {torch.float64: 5e-2, torch.float32: 5e-2, torch.float16: 0.5, torch.bfloat16: 0.8}
 """What a constant may be off by in the precision it was made in, as a part of its length: a program may cancel."""
 
@@ -137,7 +138,7 @@ def _numbers(step: Step) -> list[float | complex]:
 
 
 def _number_alike(one: complex, batch: complex) -> bool:
-    return one == batch or (one != one and batch != batch) or abs(one - batch) <= 1e-9 * max(abs(one), abs(batch))
+    return one == batch or (one != one and batch != batch) or abs(one - batch) <= SAME * max(abs(one), abs(batch))
 
 
 def _alike(own: Any, copied: Any, drawn: bool) -> bool:
