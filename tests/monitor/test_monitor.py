@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import itertools
 import logging
 import math
 import pickle
@@ -20,6 +21,7 @@ import normgauge as ng
 from normgauge.core import store
 from normgauge.monitor import listener, replay
 from normgauge.monitor.instruments import Instruments
+from normgauge.monitor.schedule import DENSE_STEPS, GAP
 
 
 def small(norm=nn.LayerNorm):
@@ -609,3 +611,32 @@ def test_layers_far_apart_in_size_are_both_read(tmp_path):
     run = store.read(monitor.path)
     assert len(run.steps) == 4 and not any("failed" in note["sentence"] for note in run.notes)
     assert all(lower > 0 for lower in run.steps[-1]["columns"]["norm_lower"])
+
+
+def test_where_every_step_is_read_all_signs_are_asked_now_and_then_and_where_something_is_no_number(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    asked: list[int] = []
+    with ng.Monitor(model, tmp_path, every=1, optimizer=optimizer) as monitor:
+        observe = monitor._watch.observe
+
+        def noted(seen, *, whole):
+            asked.extend([seen.step] if whole else [])
+            return observe(seen, whole=whole)
+
+        monitor._watch.observe = noted
+        for step in range(1, 91):
+            optimizer.zero_grad()
+            loss = model(torch.randn(16, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            if step == 88:
+                model[2].weight.data[0, 0] = math.nan
+            monitor.step(loss=loss)
+    assert asked[:DENSE_STEPS] == list(range(1, DENSE_STEPS + 1))
+    later = asked[DENSE_STEPS:]
+    assert len(later) < 20 and max(b - a for a, b in itertools.pairwise([DENSE_STEPS, *later])) <= GAP
+    assert 88 in later
+    (alarm,) = store.read(monitor.path).alarms
+    assert (alarm["step"], alarm["layer"]) == (88, "2")

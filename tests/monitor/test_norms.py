@@ -49,6 +49,36 @@ def test_ends_hold_while_the_weights_walk(dtype: torch.dtype, shape: tuple[int, 
                 assert lower <= truth(weight) <= upper <= 1.05 * lower
 
 
+def test_matrices_of_several_shapes_are_measured_together_and_proved_by_shape() -> None:
+    torch.manual_seed(4)
+    shapes = [(10, 300), (300, 200), (200, 300), (200, 300), (1, 400)]
+    linear = [nn.Linear(wide, tall) for tall, wide in shapes]
+    layers = {row: WatchedLayer(str(row), module, "weight", "matrix") for row, module in enumerate(linear)}
+    norms = Norms()
+    norms.follow({row: (layer, layer.module.weight.detach()) for row, layer in layers.items()}, {})
+    (group,) = norms.groups
+    assert sorted(map(sorted, (part.rows for part in norms.parts))) == [[0], [1], [2, 3], [4]]
+    weights = [linear[row].weight.detach() for row in group.rows]
+    inner = {row: torch.rand(shapes[row][1]) + 0.5 for row in group.rows}
+    for turns in (1, 1, 4, 0, 0):
+        for weight in weights:
+            weight += 0.003 * torch.randn_like(weight)
+        sheet = Sheet()
+        read_together([group], [weights], [[(None, inner[row]) for row in group.rows]], turns, sheet)
+        fetch_numbers(sheet, lambda sheet, reading, proving: None).deliver()
+        for row, weight in zip(group.rows, weights, strict=True):
+            found = sheet.layers[row]
+            assert 0.93 * truth(weight) <= found["norm_lower"] <= truth(weight)
+            assert 0.9 * truth(weight * inner[row]) <= found["folded"] <= (1 + 1e-6) * truth(weight * inner[row])
+            assert found["frobenius"] == pytest.approx(float(weight.double().norm()), rel=1e-6)
+    for part in norms.parts:
+        given = [linear[row].weight.detach() for row in part.rows]
+        begun = part.factored(given, 5, fresh=False) or part.prove(given, 5, 1e-9, 3)
+        ends = begun.ends((SUM_ROOM * frobenius_norms(given)).tolist()).values()
+        for (lower, upper), weight in zip(ends, given, strict=True):
+            assert lower <= truth(weight) <= upper <= 1.06 * lower
+
+
 @pytest.mark.parametrize("shape", [(150, 140), (140, 300), (300, 140)], ids=str)
 def test_ends_from_gram_matrices_are_those_from_products(
     shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch

@@ -77,13 +77,9 @@ class GroupedMaps(Maps):
         self.count, self.outputs, self.inputs = len(weights), table.outputs, table.inputs
         self.spread, self.dtype, self.unit = 1.0, torch.float64, torch.finfo(torch.float64).eps / 2
         lanes = (-(-self.inputs // COLUMNS_AHEAD) + COLUMNS_AHEAD, -(-self.outputs // ROWS_BACK) + ROWS_BACK)
-        self.terms = max(lanes) + 1
+        self._lanes, self.inside = max(lanes) + 1, table.inside
+        self.terms = self._lanes
         self._squares: Tensor | None = None
-
-    @property
-    def inside(self) -> Tensor:
-        """(matrices, 1, inputs): 1 where an input is one of the matrix, 0 where it fills up."""
-        return self._table.inside
 
     def forward(self, given: Tensor) -> Tensor:
         """Rows times the transposed matrix; what is squared and added up on the way is kept."""
@@ -107,12 +103,12 @@ class GroupedMaps(Maps):
 
     def product_error(self, sizes: Tensor) -> Tensor:
         """As of any maps, in the precision of the sums; a direction is rounded to it first."""
-        return 1.1 * (self.terms + 16) * torch.finfo(self._table.sums).eps / 2 * sizes
+        return 1.1 * (self._lanes + 16) * torch.finfo(self._table.sums).eps / 2 * sizes
 
     @property
     def underflow(self) -> float:
         """What is lost of a product where numbers are too small for the sums."""
-        return (self.terms + 16) * torch.finfo(self._table.sums).tiny * math.sqrt(self.inputs * self.outputs)
+        return (self._lanes + 16) * torch.finfo(self._table.sums).tiny * math.sqrt(self.inputs * self.outputs)
 
     def turned(self, space: Tensor, folded: Tensor, fold: Fold, *, moves: bool) -> Tensor | None:
         """Turn directions where they are, as `warm.turn` does, in five launches; None for matrices too long for that.

@@ -255,8 +255,9 @@ class Instruments:
     @property
     def _launches_all(self) -> bool:
         """Whether work on weights is launched at once: on a device of which one process has everything."""
-        whole = self._block is None and all(layer.held is None for layer in self.layers)
-        return self.device.type == "cuda" and whole and not self._launches.why
+        if self.device.type != "cuda" or self._launches.why:
+            return False
+        return self._block is None and all(layer.held is None for layer in self.layers)
 
     def _launch(self, name: Hashable, key: Hashable, work: Work, sheet: Sheet, state: Sequence[Tensor]) -> None:
         """Do some work on weights, and on what is kept besides; in one launch where all of that is where it was."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -34,21 +34,23 @@ class Maps(ABC):
     Attributes:
         count: how many maps.
         inputs, outputs: numbers that go into each, and come out.
-        terms: at least those of each sum in a product.
+        terms: at least those of each sum in a product; a number for each map where their shapes differ.
         spread: ‖map‖ ≤ spread·‖weight‖_F.
         dtype: of the products.
         unit: its unit roundoff.
         device: where they are taken.
+        inside: (count, 1, inputs): 0 where a map has fewer inputs; None where all have as many.
     """
 
     count: int
     inputs: int
     outputs: int
-    terms: int
+    terms: int | Tensor
     spread: float
     dtype: torch.dtype
     unit: float
     device: torch.device
+    inside: Tensor | None = None
 
     @abstractmethod
     def forward(self, given: Tensor) -> Tensor:
@@ -71,7 +73,7 @@ class Maps(ABC):
         return self.forward(self.adjoint(given)) if self.outputs < self.inputs else self.adjoint(self.forward(given))
 
     @property
-    def underflow(self) -> float:
+    def underflow(self) -> float | Tensor:
         """What is lost of a product where numbers are too small."""
         return (self.terms + 16) * torch.finfo(self.dtype).tiny
 
@@ -89,15 +91,17 @@ class Maps(ABC):
 class MatrixMaps(Maps):
     """Matrices; on a device, and small ones on a CPU, one product of all of them at a time.
 
-    Those of several shapes, which must be small, are filled up with zeros, which changes no norm.
+    Those of several shapes are filled up with zeros, which changes no norm; where they are multiplied one by one, their
+    images are.
     """
 
     def __init__(self, weights: Sequence[Tensor], dtype: torch.dtype) -> None:
-        shapes = [weight.flatten(1).shape for weight in weights]
-        self.count, self.outputs, self.inputs = len(weights), max(s[0] for s in shapes), max(s[1] for s in shapes)
-        self.terms, self.spread, self.dtype = max(self.outputs, self.inputs), 1.0, dtype
-        self.unit, self.device = torch.finfo(dtype).eps / 2, weights[0].device
-        self._weights, self._squares = weights, list[Tensor]()
+        self._weights = [weight if weight.ndim == 2 else weight.flatten(1) for weight in weights]
+        self._alike, self.outputs, self.inputs, terms, inside = _filled_up(tuple([w.shape for w in self._weights]))
+        self.count, self.spread, self.dtype, self.terms = len(weights), 1.0, dtype, max(self.outputs, self.inputs)
+        self.unit, self.device, self._squares = torch.finfo(dtype).eps / 2, weights[0].device, list[Tensor]()
+        if not self._alike and self._all is None:
+            self.terms, self.inside = terms, inside.to(dtype)
 
     @cached_property
     def _all(self) -> Tensor | None:
@@ -106,7 +110,7 @@ class MatrixMaps(Maps):
 
     @cached_property
     def _each(self) -> list[Tensor]:
-        return [weight.flatten(1).to(self.dtype) for weight in self._weights]
+        return [weight.to(self.dtype) for weight in self._weights]
 
     @cached_property
     def _gram(self) -> Tensor | None:
@@ -125,14 +129,15 @@ class MatrixMaps(Maps):
         """Rows times the transposed matrix."""
         if self._all is not None:
             return given @ self._all.mT
-        if self.dtype == torch.float64:  # where this way round is the faster one
+        if self.dtype == torch.float64 and self._alike:  # where this way round is the faster one
             return torch.stack([(w @ rows.T).T for w, rows in zip(self._each, given, strict=True)])
-        if self._squares:
-            return torch.stack([rows @ w.T for w, rows in zip(self._each, given, strict=True)])
-        # The sum first: it reads memory as fast as that goes, and the product then finds the weight near.
-        both = [(sum_of_squares(w), rows @ w.T) for w, rows in zip(self._each, given, strict=True)]
-        self._squares = [square for square, _ in both]
-        return torch.stack([image for _, image in both])
+        return self._one_by_one(given, (w.T for w in (self._each if self._squares else self._added_up())), self.outputs)
+
+    def _added_up(self) -> Iterator[Tensor]:
+        """Each matrix after its sum of squares: that reads memory as fast as it goes; a product then finds it near."""
+        for w in self._each:
+            self._squares.append(sum_of_squares(w))
+            yield w
 
     def sizes(self) -> Tensor:
         """Frobenius norm of each matrix, in float64."""
@@ -140,9 +145,16 @@ class MatrixMaps(Maps):
 
     def adjoint(self, given: Tensor) -> Tensor:
         """Rows times the matrix."""
-        if self._all is not None:
-            return given @ self._all
-        return torch.stack([rows @ w for w, rows in zip(self._each, given, strict=True)])
+        return self._one_by_one(given, self._each, self.inputs) if self._all is None else given @ self._all
+
+    def _one_by_one(self, given: Tensor, matrices: Iterable[Tensor], longest: int) -> Tensor:
+        """The rows of each map times its matrix; 0 behind the end of shorter ones."""
+        if self._alike:
+            return torch.stack([rows @ matrix for matrix, rows in zip(matrices, given, strict=True)])
+        made = given.new_zeros(self.count, given.shape[1], longest)
+        for matrix, rows, out in zip(matrices, given, made, strict=True):
+            torch.mm(rows[:, : matrix.shape[0]], matrix, out=out[:, : matrix.shape[1]])
+        return made
 
 
 class ConvMaps(Maps):
@@ -242,6 +254,15 @@ def is_pointwise(module: Any) -> bool:
     taps = math.prod(module.kernel_size)
     padded = isinstance(module.padding, str) or any(module.padding)
     return taps == 1 and module.groups == 1 and (not padded or module.padding in ("same", "valid"))
+
+
+@lru_cache(maxsize=64)
+def _filled_up(shapes: tuple[tuple[int, int], ...]) -> tuple[bool, int, int, Tensor, Tensor]:
+    """Whether matrices have one shape, their longest sides, the longer side of each and which inputs each has."""
+    outputs, inputs = (max(shape[side] for shape in shapes) for side in (0, 1))
+    widths = torch.tensor([shape[1] for shape in shapes])
+    inside = (torch.arange(inputs) < widths[:, None])[:, None]
+    return len(set(shapes)) == 1, outputs, inputs, torch.tensor([max(shape) for shape in shapes]), inside
 
 
 def _stacked(weights: Sequence[Tensor], dtype: torch.dtype, size: tuple[int, int]) -> Tensor:

@@ -24,7 +24,7 @@ from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
-from normgauge.monitor.schedule import DENSE_STEPS, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
+from normgauge.monitor.schedule import DENSE_STEPS, GAP, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
@@ -105,6 +105,7 @@ class Monitor:
             raise InputError("full readings need the model whole, and this one is sharded: leave out readings.")
         self._capped = CapWatch(cap)
         self._failures = 0
+        self._shown, self._asked = 0, False
         self._pending: list[Pending] = []
         self._losses: dict[int, Tensor | float] = {}
         self._heard: Pending | None = None
@@ -192,6 +193,7 @@ class Monitor:
             self._measure(lr, heard)
         self._guarded(self._look_after)
         due, suspicious = self._due(), self._suspicious()
+        self._asked = suspicious
         if suspicious:
             self._schedule.want(due=due, everything=self._watch.story.everything)
             self._watch.story.everything = False
@@ -280,6 +282,7 @@ class Monitor:
 
     def _measure(self, lr: float | None, heard: bool) -> None:
         """Measure every layer, and start copying the numbers from the device."""
+        asked = self._asked or self._watch.story.urgent or self._schedule.level in (Level.ALERT, Level.RICH)
         self._watch.story.urgent = False
         self._schedule.reads(self._number)
         if not self._team.alone:
@@ -301,7 +304,8 @@ class Monitor:
         self._guarded(self._team.exchange, told, layers, losses, self._number, wish, self._failures)
         marks.append(recorded_event(self._instruments.device))
         proved = [] if sheet is None else self._guarded(self._prove, told) or []
-        self._guarded(self._send, told, marks, lr, sheet is not None and self._failures == before, proved)
+        complete = sheet is not None and self._failures == before
+        self._guarded(self._send, told, marks, lr, complete, proved, asked)
 
     def _read(self, fresh: list[WatchedLayer], heard: bool) -> Sheet:
         if fresh:
@@ -346,7 +350,9 @@ class Monitor:
         self._schedule.share_out(self._number, self._instruments.norms.cost, self._instruments.norms.oldest)
         return chosen
 
-    def _send(self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Part]) -> None:
+    def _send(
+        self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Part], asked: bool
+    ) -> None:
         """Start copying the numbers from the device; the line is finished when they have arrived."""
         step, when, level = self._number, time.monotonic() - self._began, self._schedule.level
 
@@ -359,7 +365,7 @@ class Monitor:
             for rank in self._team.settle(sheet, self._instruments.layers, PATIENCE):
                 self._note(f"measuring failed on process {rank} by step {step}; its log says why.", f"rank {rank}")
             if complete and self._team.rank == 0:
-                self._finish(step, when, lr, sheet)
+                self._finish(step, when, lr, sheet, asked)
 
         self._pending.append(fetch_numbers(sheet, then, (marks[0], marks[1])))
 
@@ -380,7 +386,7 @@ class Monitor:
         while self._pending and self._pending[0].ready(wait):
             self._pending.pop(0).deliver()
 
-    def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet) -> None:
+    def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet, asked: bool) -> None:
         losses = list(sheet.losses.items())
         rows = self._instruments.finish(sheet, lr, step)
         self._schedule.moving = (
@@ -389,19 +395,21 @@ class Monitor:
         summary = self._instruments.totals(rows)
         if not summary["gradient"] and not any(p.grad is not None for p in self._model.parameters()):
             self._note("there are no gradients: call step() after optimizer.step(), before zero_grad().", "gradients")
-        pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
         rate = lr if lr is not None else first_rate(self._optimizers)
-        if self._facts is None or self._schedule.level is Level.RICH or step - self._first <= DENSE_STEPS:
+        whole = asked or not sheet.finite or step - self._first <= DENSE_STEPS or step - self._shown >= GAP
+        if self._facts is None or asked or step - self._first <= DENSE_STEPS:
             told = self._told_optimizers
             self._facts = facts_of(self._model, self._instruments.layers, told, self._instruments.passes)
+        pairs = {i: x.normalizer for i, x in enumerate(self._instruments.layers) if x.normalizer is not None}
         broken, given = broken_sample(sheet.network), data_size(sheet.network)
         order, scaled = self._instruments.order, self._instruments.scaled
         seen = Seen(
             step, losses, rows, summary, pairs, rate, given, sheet.half, self._facts,
             broken=broken, order=order, scaled=scaled,
         )  # fmt: skip
-        for said in self._watch.observe(seen):
+        for said in self._watch.observe(seen, whole=whole):
             self._journal.say(said)
+        self._shown = step if whole else self._shown
         record: dict[str, Any] = {
             "step": step,
             "time": round(when, 3),

@@ -7,8 +7,9 @@ directions a layer (`warm`), and an upper end belongs to the weights it was prov
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -44,8 +45,8 @@ from normgauge.monitor.warm import BLOCK, WARM_UP, Fold, Job, Turned, cold_space
 SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
 
-# Longest sides up to which a device that kernels are written for measures matrices together where they are; directions
-# are as long as the longest of them
+# Longest sides up to which matrices of all shapes are measured together, on a CPU and on a device that kernels are
+# written for; directions are as long as the longest of them
 TOGETHER = (4096, 16384)
 
 TALLEST = 4  # long sides for each short one of a matrix that a device measures together with others of that short side
@@ -65,7 +66,7 @@ Factors = tuple[Tensor | None, Tensor | None]  # what a layer's outputs and inpu
 
 
 class Together(NamedTuple):
-    """What matrices have in common that are multiplied where they are: the sides of the longest of them too."""
+    """What matrices of several shapes have in common that are measured together: about how long the longest is too."""
 
     device: torch.device
     dtype: torch.dtype
@@ -137,14 +138,14 @@ class Group:
             # New directions for the folded maps too: what they find must not depend on the gauge of the plain ones.
             several = 3 if isinstance(maps, ConvMaps) or maps.device.type != "cpu" else BLOCK
             cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype, several)
-            if self.grouped:
-                cold = F.normalize(cold * maps.inside, dim=-1)  # type: ignore[attr-defined]
+            if maps.inside is not None:
+                cold = F.normalize(cold * maps.inside, dim=-1)
             self.space, self.folded = cold if self.space is None else self.space, cold[:, :1].clone()
             self.folds = folds_now
             for _ in range(WARM_UP - 1):
                 (turned,) = turn([Job(maps, self.space, self.folded, fold)])
                 self.space, self.folded = turned.space, turned.folded
-        return Job(maps, self.space[which], self.folded[which], fold)
+        return Job(maps, self.space[which][..., : maps.inputs], self.folded[which][..., : maps.inputs], fold)
 
     def lowers(self, weights: Sequence[Tensor], which: slice) -> Tensor:
         """Norms from below of some rows, whose directions are turned first, as long as that raises them."""
@@ -249,13 +250,13 @@ class Norms:
             conv = layer if layer.role == "conv" and not is_pointwise(layer.module) else None
             size = sizes.get(layer.module) if conv is not None else None
             blocks = {row: block for row in rows if conv is None and (block := weights[row][0].block) is not None}
-            group = known.get((key, *rows)) or Group(key, rows, conv, blocks, isinstance(key, Together), size=size)
+            device = weights[rows[0]][1].device
+            where_they_are = isinstance(key, Together) and device.type != "cpu"
+            group = known.get((key, *rows)) or Group(key, rows, conv, blocks, where_they_are, size=size)
             self.groups.append(group)
             if group not in known.values():
-                device = weights[rows[0]][1].device
                 by_gram = conv is None and not blocks and multiplies_doubles(device)
-                most = _most_proved(device, [weights[row][0].shape for row in rows], by_gram)
-                self.parts += [Part(group, rows[i : i + most]) for i in range(0, len(rows), most)]
+                self.parts += _parts(group, [weights[row][0].shape for row in rows], device, by_gram)
         self.parts = [part for part in self.parts if any(part.group is group for group in self.groups)]
         self._keys = keys
 
@@ -366,9 +367,9 @@ def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module
     if layer.role == "matrix" or (layer.role == "conv" and is_pointwise(layer.module)):
         flat = weight.flatten(1).shape
         shape = tuple(flat) if layer.block is None else layer.block.shape  # the same on every process
-        if max(shape) > SMALL_SIDE and layer.block is None and weight.is_contiguous() and kernels(weight.device):
+        if max(shape) > SMALL_SIDE and layer.block is None and _goes_together(weight):
             longest = next((side for side in TOGETHER if max(shape) <= side), None)
-            if longest is not None and weight.dtype in kernels(weight.device).TYPES:
+            if longest is not None:
                 return Together(weight.device, weight.dtype, longest)
         if weight.device.type != "cpu" and max(shape) > SMALL_SIDE and max(shape) <= TALLEST * min(shape):
             shape = (min(shape),)  # one launch for matrices of all heights costs a device less than what it fills up
@@ -378,9 +379,26 @@ def _key(row: int, layer: WatchedLayer, weight: Tensor, sizes: Mapping[nn.Module
     return None
 
 
+def _goes_together(weight: Tensor) -> bool:
+    """Whether it is measured with matrices of other shapes: on a CPU, or where kernels are written for that."""
+    if weight.device.type == "cpu":
+        return True
+    made = kernels(weight.device)
+    return made is not None and weight.is_contiguous() and weight.dtype in made.TYPES
+
+
 def is_turned(weight: Tensor) -> bool:
     """Whether a device measures the transposed of a matrix, which has the same norm: so wide ones go with tall ones."""
     return weight.device.type != "cpu" and weight.shape[0] ** 2 < weight.numel()
+
+
+def _parts(group: Group, shapes: Sequence[tuple[int, ...]], device: torch.device, by_gram: bool) -> Iterator[Part]:
+    """What is proved together of a group; on a CPU, which multiplies one matrix at a time, layers of one shape."""
+    on_host = device.type == "cpu"
+    for _, run in groupby(zip(group.rows, shapes, strict=True), lambda pair: pair[1] if on_host else None):
+        rows, alike = zip(*run, strict=True)
+        most = _most_proved(device, alike, by_gram)
+        yield from (Part(group, list(rows[i : i + most])) for i in range(0, len(rows), most))
 
 
 def _most_proved(device: torch.device, shapes: Sequence[tuple[int, ...]], by_gram: bool) -> int:

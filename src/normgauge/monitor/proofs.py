@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_down, house_up
+from normgauge.instrument.spectral.dense import runs_to_its_end
 from normgauge.instrument.spectral.random_start import KrylovFacts, ends_from, krylov_facts, steps_for
 from normgauge.monitor.maps import ConvMaps, Maps
 
@@ -135,7 +136,7 @@ def begin_proof(maps: Maps, rows: Sequence[int], step: int, chance: float, seed:
     """
     forward = maps.adjoint if maps.outputs < maps.inputs else maps.forward
     size, sums = sorted((maps.inputs, maps.outputs))
-    error = 1.1 * (maps.terms + 16) * maps.unit
+    error = 1.1 * (float(maps.terms) + 16) * maps.unit
     if size <= DENSE:
         unit = torch.eye(size, dtype=torch.float64, device=maps.device)
         columns = forward(unit.expand(maps.count, size, size))
@@ -191,7 +192,7 @@ def _proved_level(matrix: Tensor, lower: float, gamma: float) -> float:
     shifted = product.neg_() if order <= SINGLE else product.double().neg_()
     shifted.diagonal().add_(level)
     left = float(shifted.diagonal().double().sum())
-    if torch.linalg.cholesky_ex(shifted).info:
+    if not runs_to_its_end(shifted):
         return math.inf
     return house_up(level * (1 + 8 * SINGLE_UNIT) + room * max(0.0, left))
 

@@ -133,6 +133,7 @@ class Sheet:
         cells: for each number of ``tensors`` the part of this sheet it goes to, and its key there.
         tensors: of one axis or none, on any device.
         proofs: that were begun at this reading; their numbers come with the others.
+        finite: whether all numbers that came were.
     """
 
     layers: defaultdict[int, Row] = field(default_factory=lambda: defaultdict(dict))
@@ -144,6 +145,7 @@ class Sheet:
     cells: list[tuple[dict[Any, float], Any]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     proofs: list[Begun] = field(default_factory=list)
+    finite: bool = True
 
     def put(self, part: dict[Key, float], key: Key, value: Tensor | float) -> None:
         """Write down one number."""
@@ -198,7 +200,9 @@ class Pending:
 
     def deliver(self) -> None:
         """Fill in the sheet and pass it on, with the seconds the device took for the reading and for the proofs."""
-        for (part, key), value in zip(self.sheet.cells, self.buffer.tolist(), strict=True):
+        values = self.buffer.tolist()
+        self.sheet.finite = math.isfinite(sum(values))
+        for (part, key), value in zip(self.sheet.cells, values, strict=True):
             part[key] = value
         reading = proving = 0.0
         if self.event is not None and self.marks is not None:

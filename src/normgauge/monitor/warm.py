@@ -122,8 +122,7 @@ def _turned_block(job: Job) -> Turned:
     """
     maps, space, folded, fold = job
     images = maps.forward(torch.cat([space, fold.before(folded)], dim=1))
-    directions, wide = space.double(), images[:, :BLOCK].double()
-    products, grams = directions @ directions.mT, wide @ wide.mT
+    products, grams = ((rows @ rows.mT).double() for rows in (space, images[:, :BLOCK]))  # they choose, no more
     mix = _top_mixes(products, grams).to(space.dtype)  # (maps, BEST, BLOCK)
     best = mix @ space
     rows = torch.cat([mix @ images[:, :BLOCK], fold.behind(images[:, BLOCK:])], dim=1)

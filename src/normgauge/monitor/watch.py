@@ -76,12 +76,18 @@ class AlarmWatch:
     def __init__(self, places: Sequence[Place], story: Story | None = None) -> None:
         self.story = Story() if story is None else story
         self._signs = [sign(places) for sign in SIGNS]
+        self._each = [sign for sign in self._signs if sign.each]
         self._incidents: list[Incident] = []
         self._readings = 0
 
-    def observe(self, seen: Seen) -> list[Said]:
-        """Take in one reading; returns what is new: causes of incidents, and consequences of known ones."""
-        self._readings += 1
+    def observe(self, seen: Seen, *, whole: bool = True) -> list[Said]:
+        """Take in one reading; returns what is new: causes of incidents, and consequences of known ones.
+
+        Args:
+            seen: the reading.
+            whole: whether all signs are asked: where every step is read, most learn nothing new at each.
+        """
+        self._readings += whole
         for at, loss in seen.losses:
             self.story.hear(at, loss)
         if self.story.step < seen.step:
@@ -89,7 +95,7 @@ class AlarmWatch:
         seen = replace(seen, story=self.story)
         self._incidents = [x for x in self._incidents if not self._over(x, seen.step)]
         found: list[Said] = []
-        for sign in self._signs:
+        for sign in self._signs if whole else self._each:
             for alarm in sign.look(seen):
                 found += self._take(sign, alarm)
         if self.story.risen or self.story.lost:  # the trouble goes on, whatever the signs say of it

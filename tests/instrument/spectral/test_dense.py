@@ -9,7 +9,7 @@ import torch
 
 from normgauge.core.interval import INF
 from normgauge.instrument.spectral import dense
-from normgauge.instrument.spectral.dense import dense_norm, proved_below
+from normgauge.instrument.spectral.dense import dense_norm, proved_below, runs_to_its_end
 
 
 def _gaussian(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -72,6 +72,21 @@ def test_cholesky_proves_nothing_false() -> None:
     product = basis @ torch.diag(torch.linspace(0.0, 1.0, 50, dtype=torch.float64)) @ basis.T
     assert bool(proved_below(product, 1.0 + 1e-10))
     assert not bool(proved_below(product, 1.0 - 1e-12))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("order", [1, 95, 256, 300, 512, 700])
+def test_cholesky_by_panels_runs_to_its_end_where_a_matrix_is_positive(order: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(order)
+    rows = torch.randn(order, order, dtype=dtype) / order**0.5
+    product = rows @ rows.mH
+    top, one = torch.linalg.eigvalsh(product)[-1], torch.eye(order, dtype=dtype)
+    for factor, ends in ((1.001, True), (0.999, False), (-1.0, False)):
+        shifted = factor * top * one - product
+        assert runs_to_its_end(shifted.tril()) is ends  # what is above the diagonal is not looked at
+    shifted = 2 * top * one - product
+    shifted[-1, order // 2] = math.nan
+    assert not runs_to_its_end(shifted)
 
 
 def test_global_random_state_is_left_alone() -> None:

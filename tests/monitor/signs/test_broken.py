@@ -21,6 +21,7 @@ CAUSES = {
     ),
     "nan loss": ("nan", "", {"loss": math.inf}, 1),
     "nan gradient": ("nan", "b.1.map", {"changed": {MAP: {"gradient": math.nan, "frobenius": math.nan}}}, 1),
+    "nan weight": ("nan", "b.1.map", {"changed": {MAP: {"frobenius": math.nan}}}, 1),
 }  # fmt: skip
 
 

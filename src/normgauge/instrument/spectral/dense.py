@@ -23,6 +23,9 @@ CHANCE_FROM, CHANCE_WIDTH = 2500, 0.01
 SMALL_ORDER = 160
 """Up to this order numpy's Cholesky is the faster one on a processor."""
 
+PANEL, PANELS_FROM = 96, 640
+"""Columns of a Cholesky factor that are made at a time, and the order above which they are not made all at once."""
+
 TOGETHER = 1024
 """Rows of the matrices that it is asked of at once: where one has no factor, all of these are tried again."""
 
@@ -99,8 +102,11 @@ def proved_below(product: Tensor, level: Tensor | float) -> Tensor:
     diagonal = level * (1.0 - 2 * gamma * order - 8 * UNIT)
     shifted = -product
     shifted.diagonal(dim1=-2, dim2=-1).add_(diagonal.unsqueeze(-1))
-    if order > SMALL_ORDER or shifted.device.type != "cpu":
+    if shifted.device.type != "cpu":
         return torch.linalg.cholesky_ex(shifted).info == 0
+    if order > SMALL_ORDER:
+        each = [runs_to_its_end(one) for one in shifted.reshape(-1, order, order)]
+        return torch.tensor(each).reshape(shifted.shape[:-2])
     flat = shifted.reshape(-1, order, order)
     some = max(1, TOGETHER // order)
     proved = [
@@ -108,6 +114,27 @@ def proved_below(product: Tensor, level: Tensor | float) -> Tensor:
         for part in flat.split(some)
     ]
     return torch.cat(proved).reshape(shifted.shape[:-2])
+
+
+def runs_to_its_end(matrix: Tensor) -> bool:
+    """Whether Cholesky factorizes a Hermitian matrix on a CPU; of it, only the lower triangle is read, and overwritten.
+
+    By panels where LAPACK's own takes twice as long: large ones, and those whose rows lie a power of two apart. Entries
+    are the same sums, added up in another order, and proofs hold in any.
+    """
+    order = len(matrix)
+    panel = PANEL if order > PANELS_FROM or order % 256 == 0 else order
+    for first in range(0, order, panel):
+        last = first + panel
+        factor, info = torch.linalg.cholesky_ex(matrix[first:last, first:last])
+        if info:
+            return False
+        if last < order:
+            below = torch.linalg.solve_triangular(factor.mH, matrix[last:, first:last], upper=True, left=False)
+            for at in range(0, order - last, panel):
+                behind = slice(last + at, last + at + panel)
+                matrix[last + at :, behind].addmm_(below[at:], below[at : at + panel].mH, alpha=-1)
+    return True
 
 
 def _has_factors(matrices: Tensor) -> bool:

@@ -89,6 +89,8 @@ class BrokenNumbers(Sign):
                 yield self._gradient(seen, gradient)
             elif self._skipped == BARE_READINGS - 1:
                 seen.story.ask(began + SKIPPED - 1)
+        elif weights is not None:
+            yield self._update(seen, weights)
         else:
             self._skipped, _ = self._streak.see(False, seen.step)
             yield from self._near(seen)
@@ -129,6 +131,15 @@ class BrokenNumbers(Sign):
             advice = "Look for a root, a log or a division whose derivative has no limit."
         sentence = f"the gradient is not finite at step {seen.step} although the loss is, {what}. {why}"
         return Alarm(seen.step, kind, layer, sentence, seen.rows[row]["gradient"], math.inf, advice)
+
+    def _update(self, seen: Seen, row: int) -> Alarm:
+        layer = self._places[row].name
+        sentence = (
+            f"a weight of {layer} is not finite at step {seen.step} although the loss and all gradients are: the "
+            "optimizer's step broke it, or something else wrote to it."
+        )
+        advice = "Look at the learning rate, at the optimizer's state, and at what writes to weights between steps."
+        return Alarm(seen.step, "nan", layer, sentence, seen.rows[row]["frobenius"], math.inf, advice)
 
     def _near(self, seen: Seen) -> Iterator[Alarm]:
         limit = HALF_LIMIT / HALF_ROOM

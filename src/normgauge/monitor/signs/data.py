@@ -30,7 +30,7 @@ from normgauge.monitor.thresholds import (
 class DataScale(Sign):
     """Data far from the size networks are initialized for, as the first layers take them, or of another than before."""
 
-    rank = "setting"
+    rank, each = "setting", True
     _step = 0  # of the reading before
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
@@ -77,6 +77,8 @@ class LabelNoise(Sign):
 
     Only a cross entropy is judged: the targets of other losses may change on purpose, as those of agents do.
     """
+
+    each = True
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)

@@ -187,9 +187,11 @@ class Sign:
     Attributes:
         rank: a ``setting`` is read off data or settings and never follows from anything else; a ``cause`` is inferred
             and may follow from a known one; a ``symptom`` besides counts only while the loss is off its best.
+        each: whether it compares readings of steps close together, and so is asked at every one.
     """
 
     rank: ClassVar[Literal["setting", "cause", "symptom"]] = "cause"
+    each: ClassVar[bool] = False
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = list(places)
