@@ -5,6 +5,8 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: small matrices gain nothing from more
 # some virtual machines announce AMX and end a process that uses it: products in bfloat16 do
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+if not os.path.exists("/dev/nvidia0"):  # Triton looks once: kernels are interpreted where there is no device
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import gc
 import importlib

@@ -53,7 +53,7 @@ DISAGREE = summed(
 )  # fmt: skip
 FEATURE = summed(
     "features.theorem20.variation", "Theorem 20 in feature space, our slack", "feature cells",
-    {"training loss": 0.052, "Lipschitz term": 0.226, "slack": 0.077},
+    {"training loss": 0.052, "Lipschitz term": 0.226, "slack": 0.0773},
 )  # fmt: skip
 PUBLISHED = summed(
     "theorem20.published", "Theorem 20 as published", "cells",

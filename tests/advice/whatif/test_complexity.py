@@ -23,7 +23,7 @@ def stack(normalized: bool = True) -> nn.Sequential:
     """W_k = a_k·I, each with BatchNorm of one σ, and ReLU."""
     layers: list[nn.Module] = []
     for a in GAINS:
-        linear, norm = nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH, eps=0.0)
+        linear, norm = nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH, eps=1e-30)  # of which torch 2.11 wants some
         linear.weight = nn.Parameter(a * torch.eye(WIDTH))
         assert norm.running_var is not None
         norm.running_var.fill_(SIGMA**2)

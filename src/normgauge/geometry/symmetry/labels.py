@@ -111,7 +111,8 @@ def _spread(count: int, pivots: dict[int, dict[int, float]], free: list[int]) ->
     entries += [(p, place[v], c) for p, terms in pivots.items() for v, c in terms.items()]
     where = torch.tensor([e[:2] for e in entries], dtype=torch.long).reshape(-1, 2).T
     what = torch.tensor([e[2] for e in entries], dtype=torch.float64)
-    return torch.sparse_coo_tensor(where, what, (count, len(free)), check_invariants=True).coalesce()
+    with torch.sparse.check_sparse_tensor_invariants(True):  # torch 2.11 warns of whoever leaves this unsaid
+        return torch.sparse_coo_tensor(where, what, (count, len(free))).coalesce()
 
 
 def distinct(*labels: Tensor) -> tuple[Tensor, ...]:

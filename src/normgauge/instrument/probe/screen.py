@@ -40,21 +40,21 @@ def focused_search(
     one = counted(function, x[: len(x) // samples])[1]
     network.work = dataclasses.replace(one, products=one.products * samples, entries=one.entries * samples)
     with network.scouted(options.get("quick") if radius == math.inf else None) as scout:
-        rough = _looks(scout)
+        rough = _looks(scout).log()
     floor = options.get("floor")
     if floor is not None:
-        rough = torch.maximum(rough, floor.exp())
+        rough = torch.maximum(rough, floor)
     if network.work.seconds * top_pair_runs(network) < BUDGET:
         every = search(function, x, samples, 0.0, **options)
         if not radius:
             return every
-        rough = every.log_lower.exp()
+        rough = every.log_lower
     best = rough.topk(KEEP).indices.sort().values
     marks = options.get("marks")
     few = {"budget": BUDGET, **options, "marks": None if marks is None else marks[best]}
     few["floor"] = None if floor is None else floor[best]
     found = search(function, x[best], KEEP, radius, **few)
-    lower = torch.minimum(rough.log(), torch.tensor(found.log_best, dtype=torch.float64))
+    lower = torch.minimum(rough, torch.tensor(found.log_best, dtype=torch.float64))
     lower[best] = torch.maximum(found.log_lower, lower[best]) if radius else found.log_lower
     where = int(best[int(found.log_lower.argmax())])
     witness = f"{found.witness.rpartition(' ')[0]} {where}"
