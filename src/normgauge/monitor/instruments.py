@@ -330,13 +330,29 @@ class Instruments:
     def warm_up(self) -> None:
         """Turn new directions until they are warm, and read once: what is loaded then is not loaded in a step."""
         with torch.no_grad():
-            self.norms.read(self._laid_out().weights, lambda row: (None, None), 1, Sheet())
+            weights = self._laid_out().weights
+            if self.device.type == "cuda":
+                with suppress(Exception):  # as below
+                    self._load(weights)
+            self.norms.read(weights, lambda row: (None, None), 1, Sheet())
         self.arm()
         with suppress(Exception):  # what fails here fails again at the first reading, and is said there
             dry = fetch_numbers(self.read(), lambda sheet, reading, proving: None)
             if self.device.type == "cpu":
                 dry.deliver()
                 self.finish(dry.sheet, None, 0)
+
+    def _load(self, weights: Mapping[int, Tensor]) -> None:
+        """Let a device compile and load what the first reading beside normalizers and the first proof need."""
+
+        def ones(row: int) -> Factors:
+            weight = weights[row]
+            return (weight.new_ones(len(weight)), weight.new_ones(weight.shape[1])) if weight.ndim == 2 else (None,) * 2
+
+        if self._norms:
+            self.norms.read(weights, ones, 1, Sheet())
+        for part in self.norms.parts[:1]:
+            part.prove([self._weight(row) for row in part.rows], 0, self.norms.chance(0), 0)
 
     def totals(self, rows: list[Row]) -> Totals:
         """Products over the layers; normalizers with no weight straight in front of them count by themselves."""

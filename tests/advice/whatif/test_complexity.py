@@ -17,13 +17,14 @@ from normgauge.core.errors import ReadingError
 from normgauge.core.ratios import ratios
 
 GAINS, SIGMA, WIDTH = (0.5, 3.0, 2.0), 4.0, 5
+EPS = 1e-30  # torch 2.11 wants some
 
 
 def stack(normalized: bool = True) -> nn.Sequential:
     """W_k = a_k·I, each with BatchNorm of one σ, and ReLU."""
     layers: list[nn.Module] = []
     for a in GAINS:
-        linear, norm = nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH, eps=1e-30)  # of which torch 2.11 wants some
+        linear, norm = nn.Linear(WIDTH, WIDTH, bias=False), nn.BatchNorm1d(WIDTH, eps=EPS)
         linear.weight = nn.Parameter(a * torch.eye(WIDTH))
         assert norm.running_var is not None
         norm.running_var.fill_(SIGMA**2)
