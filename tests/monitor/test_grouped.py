@@ -10,7 +10,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
-from normgauge.monitor.grouped import Compared, GroupedMaps, Table, can_compare
+from normgauge.monitor.grouped import Compared, GroupedMaps, Squares, Table, can_compare, can_square
 from normgauge.monitor.maps import MatrixMaps
 from normgauge.monitor.warm import Fold, Job, cold_space, proved_lower, turn
 
@@ -107,3 +107,31 @@ def test_what_one_kernel_cannot_read() -> None:
     assert not can_compare([drawn(4, 4).T[1:]], [None])
     assert not can_compare([drawn(4), drawn(4).double()], [None, None])
     assert not can_compare([drawn(0)], [None])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_norms_of_tensors_wherever_they_are_now(dtype: torch.dtype) -> None:
+    shapes = ((7,), (130, 70), (3, 2, 5))
+    squares = Squares([drawn(*shape, dtype=dtype) for shape in shapes])
+    for seed, size in enumerate((1.0, 1e-3, 1e15)):  # each time elsewhere
+        now = [drawn(*shape, seed=seed, dtype=dtype) * size for shape in shapes]
+        assert squares.fit(now) and can_square(now)
+        torch.testing.assert_close(squares.norms(now), torch.stack([x.double().norm() for x in now]))
+    now[1][0, 0] = math.nan
+    assert squares.norms(now).isnan().tolist() == [False, True, False]
+    other = [drawn(*shape, dtype=dtype) for shape in shapes[:2]]
+    assert not squares.fit(other) and not squares.fit([*other, drawn(3, 5, 2, dtype=dtype).transpose(1, 2)])
+    assert not can_square([drawn(4), drawn(4).double()]) and not can_square([drawn(0)])
+
+
+def test_gradients_where_they_were_are_not_looked_up_again() -> None:
+    weights, gradients = [drawn(7), drawn(3, 5)], [drawn(7, seed=3), drawn(3, 5, seed=4)]
+    compared = Compared(weights)
+    assert not compared.knows(None) and not compared.knows("here")
+    compared.compare(gradients, kept=False, where="here")
+    gradients[0].mul_(2.0)
+    compared.compare([], kept=False, where="here")
+    wanted = torch.stack([slope.double().square().sum() for slope in gradients])
+    torch.testing.assert_close(list(compared.added())[1].cpu(), wanted.cpu(), rtol=1e-6, atol=0.0)
+    compared.compare([None, gradients[1]], kept=False)
+    assert float(list(compared.added())[1][0]) == 0.0 and not compared.knows(None) and not compared.knows("here")

@@ -275,3 +275,41 @@ def test_directions_turn_as_often_as_that_finds_something(clock):
     plan.turned(99, None)  # nothing turned: nothing is known
     plan.reads(100)
     assert plan.turns == 1
+
+
+def test_what_a_device_hides_is_booked_by_its_own_time(clock: Clock) -> None:
+    """The host's 20 ms a reading keep nobody waiting while the device has not come as far; its 2 ms do."""
+    plan, read, armed = Schedule(0.03, None, 0), 0, True
+    for step in range(1, 3001):
+        clock.now += 0.03
+        if plan.rests(step) and not armed:
+            continue
+        began = clock.now
+        if armed:
+            plan.reads(step)
+            read += 1
+        plan.settle(began, 0.02 if armed else 0.0, hidden=True)
+        if armed:
+            plan.book_device(0.002, plan.level)
+        armed = plan.due(step + 1)
+    assert read > 3000 * 0.03 * READING * 0.03 / 0.02 * 2  # far more than the host's time would allow
+    assert plan.share == pytest.approx(0.002 * read / clock.now, rel=0.05)
+    assert plan.share <= 0.03
+
+
+@pytest.mark.parametrize(
+    ("hidden", "device", "cost"), [(True, 0.004, 0.004), (False, 0.004, 0.01), (False, 0.02, 0.02)]
+)
+def test_what_a_proof_costs(clock: Clock, hidden: bool, device: float, cost: float) -> None:
+    plan = Schedule(0.03, None, 0)
+    plan.reads(1)
+    began = clock.now
+    clock.now += 0.01
+    plan.proving.spent += 0.01  # the host began a proof
+    plan.settle(began, 0.0, hidden=hidden)
+    assert plan.book_proof(0.01, device, hidden=hidden) == pytest.approx(cost)
+    assert plan.proving.spent == pytest.approx(cost)
+    clock.now += 1.0
+    plan.settle(clock.now, 0.0)
+    assert plan.share == pytest.approx(cost / 1.0)
+    assert plan._reading.spent == pytest.approx(0.0)  # what a proof takes is no part of what readings take

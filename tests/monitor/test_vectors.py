@@ -16,7 +16,7 @@ def kept(vectors: Vectors, weights: list[torch.Tensor]) -> None:
 
 
 def read(vectors: Vectors, weights: list[torch.Tensor], slopes: list[torch.Tensor | None], sheet: Sheet) -> None:
-    vectors.put(weights, vectors.stage(weights, slopes), sheet)
+    vectors.put(weights, vectors.stage(weights, slopes, lambda place, slope: slope), sheet)
 
 
 def numbers(sheet: Sheet) -> dict[int, Row]:

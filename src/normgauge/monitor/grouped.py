@@ -22,6 +22,8 @@ from normgauge.monitor.warm import SQUARINGS, Fold
 
 BLOCK = 1024  # numbers that are compared at a time, and where the parts of a room begin
 
+PIECE = 8 * BLOCK  # numbers that one program squares and adds up
+
 ROWS_AHEAD, COLUMNS_AHEAD = 8, 128  # of a matrix at a time, on the way forward
 ROWS_BACK, COLUMNS_BACK = 128, 32  # and on the way back
 
@@ -354,6 +356,7 @@ class Compared:
         self._tiles, self._weights = _sent(parts, self.device), _sent(self._rows(weights), self.device)
         self._wide = torch.float64 if weights[0].dtype == torch.float64 else torch.float32
         self._type = TYPES[weights[0].dtype]
+        self._slopes: tuple[Any, Tensor, Any] | None = None  # where gradients lay, the table of that, and their type
         self.sums = torch.zeros(4, len(parts), dtype=torch.float64, device=self.device)
         self._lengths = _sent(4 * self.blocks, self.device)
         self._kept = torch.zeros(len(parts) * BLOCK, dtype=self._wide, device=self.device)
@@ -380,15 +383,26 @@ class Compared:
         with on(self.device):
             _keep[(len(self._tiles),)](self._tiles, self._weights, self._kept, TYPE=self._type, BLOCK=BLOCK)
 
-    def compare(self, gradients: Sequence[Tensor | None], *, kept: bool) -> None:
-        """Take the sums of the weights as they are now; what was kept becomes the step, where something was."""
-        known = next((slope for slope in gradients if slope is not None), None)
-        slopes = _sent(self._rows(gradients), self.device)
+    def knows(self, where: object) -> bool:
+        """Whether the gradients compared last lay here."""
+        return where is not None and self._slopes is not None and self._slopes[0] == where
+
+    def compare(self, gradients: Sequence[Tensor | None], *, kept: bool, where: object = None) -> None:
+        """Take the sums of the weights as they are now; what was kept becomes the step, where something was.
+
+        Args:
+            gradients: of the weights; they are not looked at where they are known.
+            kept: whether the weights were, before the step.
+            where: they lie, for ``knows``; None where that will be of no use.
+        """
+        if self._slopes is None or not self.knows(where):
+            known = next((slope for slope in gradients if slope is not None), None)
+            kind = self._type if known is None else TYPES[known.dtype]
+            self._slopes = where, _sent(self._rows(gradients), self.device), kind
         with on(self.device):
             _compare[(len(self._tiles),)](
-                self._tiles, self._weights, slopes, self._kept, self.sums, self.sums.shape[1],
-                TYPE=self._type, SLOPE=self._type if known is None else TYPES[known.dtype],
-                WIDE=TYPES[self._wide], KEPT=kept, BLOCK=BLOCK,
+                self._tiles, self._weights, self._slopes[1], self._kept, self.sums, self.sums.shape[1],
+                TYPE=self._type, SLOPE=self._slopes[2], WIDE=TYPES[self._wide], KEPT=kept, BLOCK=BLOCK,
             )  # fmt: skip
 
     def added(self) -> Sequence[Tensor]:
@@ -446,6 +460,63 @@ def _compare(  # type: ignore[no-untyped-def]
     tl.store(sums + blocks + block, tl.sum((g * g).to(tl.float64), 0))
     tl.store(sums + 2 * blocks + block, tl.sum((g * before).to(tl.float64), 0))
     tl.store(sums + 3 * blocks + block, tl.sum((step * step).to(tl.float64), 0))
+
+
+class Squares:
+    """Euclidean norms of tensors that may lie elsewhere each time, as gradients do.
+
+    Args:
+        tensors: of one type on one device, the numbers of each together.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.device, self._dtype = tensors[0].device, tensors[0].dtype
+        self._shapes = [tensor.shape for tensor in tensors]
+        counts = [-(-tensor.numel() // PIECE) for tensor in tensors]
+        pieces = [(part, piece * PIECE) for part, count in enumerate(counts) for piece in range(count)]
+        self._tiles, self._lengths = _sent(pieces, self.device), _sent(counts, self.device)
+        self._sizes = _sent([tensor.numel() for tensor in tensors], self.device)
+        self._sums = torch.zeros(len(pieces), dtype=torch.float64, device=self.device)
+        self._places: tuple[list[int], Tensor] | None = None
+
+    def fit(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether these are as those were, wherever they are."""
+        if [tensor.shape for tensor in tensors] != self._shapes:
+            return False
+        return all(tensor.dtype == self._dtype and tensor.is_contiguous() for tensor in tensors)
+
+    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The norm of each, in float64."""
+        where = [tensor.data_ptr() for tensor in tensors]
+        if self._places is None or self._places[0] != where:
+            self._places = where, _sent(where, self.device)
+        with on(self.device):
+            _square[(len(self._tiles),)](
+                self._tiles, self._places[1], self._sizes, self._sums, TYPE=TYPES[self._dtype], BLOCK=BLOCK, PIECE=PIECE
+            )
+        return torch.segment_reduce(self._sums, "sum", lengths=self._lengths, axis=0, unsafe=True).sqrt()
+
+
+@triton.jit
+def _square(  # type: ignore[no-untyped-def]
+    tiles, places, sizes, sums, TYPE: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr
+):
+    """Σ x² of one piece of one tensor."""
+    tile = tl.program_id(0).to(tl.int64)
+    part, first = tl.load(tiles + 2 * tile), tl.load(tiles + 2 * tile + 1)
+    numbers, size = tl.load(places + part).to(tl.pointer_type(TYPE)), tl.load(sizes + part)
+    s = tl.zeros((BLOCK,), tl.float64)
+    for begin in range(0, PIECE, BLOCK):
+        at = first + begin + tl.arange(0, BLOCK)
+        x = tl.load(numbers + at, mask=at < size, other=0.0).to(tl.float64)
+        s += x * x
+    tl.store(sums + tile, tl.sum(s, 0))
+
+
+def can_square(tensors: Sequence[Tensor]) -> bool:
+    """Whether `Squares` takes these: of one type, nothing between their numbers, something in each."""
+    kinds = {tensor.dtype for tensor in tensors}
+    return len(kinds) == 1 and kinds <= TYPES.keys() and all(t.numel() and t.is_contiguous() for t in tensors)
 
 
 def can_compare(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> bool:

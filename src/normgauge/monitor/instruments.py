@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normgauge.monitor.current import CurrentWeights, Layout, Weights
 from normgauge.monitor.facts import Passes
-from normgauge.monitor.launched import Launches, Owned, Work, owned
+from normgauge.monitor.launched import Launches, Owned, Work, kernels, owned
 from normgauge.monitor.layers import WatchedLayer, is_sharded, is_transposed, looked_up, part_here
 from normgauge.monitor.listener import Listener
 from normgauge.monitor.maps import TRANSPOSED, frobenius_norms, is_pointwise
@@ -88,6 +88,7 @@ class Instruments:
         self._listener = Listener(model, on_error)
         self._proved: dict[int, int] = {}
         self._launches, self._owned = Launches(), Owned()
+        self._squares: dict[str, Any] = {}  # what adds up the squares of gradients on a device
         self._scales: dict[bool, dict[int, Tensor]] = {}  # of normalizers, where alert readings leave them and others
         self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
         self.add(layers)
@@ -365,7 +366,7 @@ class Instruments:
     def close(self) -> None:
         """Take the hooks off, and let go of what a device holds."""
         self._listener.close()
-        self._launches, self._owned, self._scales = Launches(), Owned(), {}
+        self._launches, self._owned, self._scales, self._squares = Launches(), Owned(), {}, {}
 
     def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None) -> Row:
         line = {name: raw[name] for name in PLAIN if name in raw}
@@ -445,14 +446,15 @@ class Instruments:
         if not weights or vectors.rows != [row for row, _ in weights]:
             return None  # others came since the step before: they are in the next reading
         gradients = [self.layers[row].gradient for row, _ in weights]
-        sampled = gradients
         if vectors is self._samples:
             known = {row: slope for row, slope in zip(vectors.rows, gradients, strict=True) if slope is not None}
             if known:
-                sheet.put_column(known, "gradient", self._sizes(known))
-            pairs = zip(vectors.rows, gradients, strict=True)
-            sampled = [None if slope is None else self._current.sample(row, slope) for row, slope in pairs]
-        return vectors.stage(samples, sampled)
+                sheet.put_column(known, "gradient", self._norms_of("gradients", known))
+
+        def cut(place: int, slope: Tensor) -> Tensor:
+            return self._current.sample(vectors.rows[place], slope) if vectors is self._samples else slope
+
+        return vectors.stage(samples, gradients, cut)
 
     def _read_network(self, sheet: Sheet) -> None:
         """Write down the size of the network's input and whether it runs in float16."""
@@ -546,6 +548,17 @@ class Instruments:
         added, norms = self._added(list(tensors)), frobenius_norms(list(tensors.values()))
         return norms if added is None else added(norms.square()).sqrt()
 
+    def _norms_of(self, name: str, tensors: Mapping[int, Tensor]) -> Tensor:
+        """The same of tensors that lie elsewhere at every step; on devices that kernels are written for, by one."""
+        several, made = list(tensors.values()), kernels(self.device)
+        if made is None or self._block is not None:
+            return self._sizes(tensors)
+        known = self._squares.get(name)
+        if known is None or not known.fit(several):
+            known = made.Squares(several) if made.can_square(several) else None
+            self._squares[name] = known
+        return self._sizes(tensors) if known is None else known.norms(several)
+
     def _read_biases(self, sheet: Sheet) -> None:
         """Write down the gradient norms of biases, which count in the total."""
         found = {row: layer.bias_gradient for row, layer in enumerate(self.layers) if layer.tied is None}
@@ -555,7 +568,8 @@ class Instruments:
         self._biases.reduce = self._added(list(slopes))
         several = list(slopes.values())
         on_host = several[0].device.type == "cpu"
-        sheet.put_column(slopes, "bias_gradient", self._biases.norms(several) if on_host else self._sizes(slopes))
+        norms = self._biases.norms(several) if on_host else self._norms_of("biases", slopes)
+        sheet.put_column(slopes, "bias_gradient", norms)
 
 
 def takes_its_input(layer: WatchedLayer) -> bool:

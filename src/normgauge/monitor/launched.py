@@ -37,7 +37,7 @@ class Owned:
 
 def owned(tensors: Sequence[Tensor]) -> Owned:
     """Where tensors are now."""
-    return Owned(tensors, tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors))
+    return Owned(tensors, (tuple(map(Tensor.data_ptr, tensors)), tuple([tensor.shape for tensor in tensors])))
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.schedule import DENSE_STEPS, GAP, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
-from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, recorded_event
+from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, is_ahead, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
 from normgauge.monitor.signs.story import Story
 from normgauge.monitor.watch import AlarmWatch
@@ -146,7 +146,7 @@ class Monitor:
 
     @property
     def share(self) -> float:
-        """Seconds spent measuring over seconds passed since the first step."""
+        """Seconds measuring kept the training from going on, over seconds passed since the first step."""
         return self._schedule.share
 
     def step(self, loss: Tensor | float | None = None, lr: float | None = None) -> None:
@@ -159,10 +159,10 @@ class Monitor:
         self._number += 1
         if self._resting() and self._guarded(self._take, loss):
             return
-        began = self._schedule.clock()
+        began, mark = self._schedule.clock(), recorded_event(self._instruments.device)
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
             self._step(loss, lr)
-        self._schedule.settle(began, self._instruments.hook_seconds)
+        self._schedule.settle(began, self._instruments.hook_seconds, hidden=is_ahead(mark))
 
     def close(self) -> None:
         """Write what has not arrived yet, end the file and take the hooks off."""
@@ -304,8 +304,8 @@ class Monitor:
         self._guarded(self._team.exchange, told, layers, losses, self._number, wish, self._failures)
         marks.append(recorded_event(self._instruments.device))
         proved = [] if sheet is None else self._guarded(self._prove, told) or []
-        complete = sheet is not None and self._failures == before
-        self._guarded(self._send, told, marks, lr, complete, proved, asked)
+        complete, hidden = sheet is not None and self._failures == before, is_ahead(marks[0])
+        self._guarded(self._send, told, marks, lr, complete, proved, asked, hidden)
 
     def _read(self, fresh: list[WatchedLayer], heard: bool) -> Sheet:
         if fresh:
@@ -351,7 +351,14 @@ class Monitor:
         return chosen
 
     def _send(
-        self, sheet: Sheet, marks: list[Any], lr: float | None, complete: bool, proved: list[Part], asked: bool
+        self,
+        sheet: Sheet,
+        marks: list[Any],
+        lr: float | None,
+        complete: bool,
+        proved: list[Part],
+        asked: bool,
+        hidden: bool,
     ) -> None:
         """Start copying the numbers from the device; the line is finished when they have arrived."""
         step, when, level = self._number, time.monotonic() - self._began, self._schedule.level
@@ -359,9 +366,7 @@ class Monitor:
         def then(sheet: Sheet, reading: float, proving: float) -> None:
             self._schedule.book_device(reading, level)
             for part in proved:
-                share = proving / len(proved)
-                self._schedule.proving.spent += max(0.0, share - part.cost)
-                part.cost = max(part.cost, share)
+                part.cost = self._schedule.book_proof(part.cost, proving / len(proved), hidden=hidden)
             for rank in self._team.settle(sheet, self._instruments.layers, PATIENCE):
                 self._note(f"measuring failed on process {rank} by step {step}; its log says why.", f"rank {rank}")
             if complete and self._team.rank == 0:

@@ -133,7 +133,7 @@ class Schedule:
 
     @property
     def share(self) -> float:
-        """Seconds spent measuring over seconds passed since the first step."""
+        """Seconds the training was kept from going on, over seconds passed since the first step."""
         return self._spent / self._passed if self._passed else 0.0
 
     @property
@@ -310,12 +310,28 @@ class Schedule:
         taken = self._taken[level]
         if taken and seconds > taken[-1]:
             self._spend(seconds - taken[-1], level)
+            self._spent += seconds - taken[-1]
             taken[-1] = seconds
 
-    def settle(self, began: float, hooks: float) -> None:
-        """Book one call of the monitor: what it and its hooks took, and the time since the call before."""
+    def book_proof(self, taken: float, seconds: float, *, hidden: bool) -> float:
+        """What a proof costs that took a host and a device so long; the host's part was booked when it began."""
+        cost = seconds if hidden else max(taken, seconds)
+        self.proving.spent += cost - taken
+        self._proved += cost - taken
+        self._spent += seconds if hidden else cost - taken
+        return cost
+
+    def settle(self, began: float, hooks: float, *, hidden: bool = False) -> None:
+        """Book one call of the monitor: what it and its hooks took, and the time since the call before.
+
+        Args:
+            began: when it did.
+            hooks: seconds that these took.
+            hidden: whether a device had not come as far as this call when it ended: what the host did meanwhile kept
+                nobody waiting, and the device's own time is booked when it is known.
+        """
         now = self.clock()
-        mine = now - began + hooks
+        mine = 0.0 if hidden else now - began + hooks
         passed = 0.0 if self._call is None else now - self._call
         self._call = now
         self._spent += mine
@@ -323,7 +339,7 @@ class Schedule:
         self._reading.earn(passed)
         self._light.earn(passed)
         self.proving.earn(passed)
-        reading = mine - (self.proving.spent - self._proved)
+        reading = 0.0 if hidden else mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
         first, read_now, self._read_now = self.readings == 1 and self._read_now, self._read_now, False
         if first:  # it loads what no later one has to: counted in the share, and no measure of what readings cost

@@ -246,6 +246,11 @@ def recorded_event(device: torch.device) -> Any:
     return event
 
 
+def is_ahead(event: Any) -> bool:
+    """Whether the host is ahead of its device, which has not come to what was recorded here."""
+    return event is not None and not event.query()
+
+
 def header_table(table: Mapping[Any, tuple[str, str]]) -> dict[str, Any]:
     """A table as the header of a run file has it."""
     return {

@@ -112,19 +112,33 @@ class Vectors:
         compared = [] if self._compared is None else self._compared.state
         return [*(room.flat for room in self._rooms.values()), *self._segments.state, *compared]
 
-    def stage(self, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Staged:
-        """Take in the gradients, which are elsewhere at every step; ``put`` writes down what follows from them."""
+    def stage(
+        self, weights: Sequence[Tensor], whole: Sequence[Tensor | None], cut: Callable[[int, Tensor], Tensor]
+    ) -> Staged:
+        """Take in the gradients, which are elsewhere at every step; ``put`` writes down what follows from them.
+
+        Args:
+            weights: as they are now.
+            whole: the gradient of each, where it has one.
+            cut: the sample of a gradient that belongs to that of its weight, from the place of both.
+        """
         self._fit(weights)
         self._compare_on_device(weights)
-        with_slope = tuple(place for place, gradient in enumerate(gradients) if gradient is not None)
+        with_slope = tuple([place for place, gradient in enumerate(whole) if gradient is not None])
         if self._compared is not None:
             kept, self._kept = self._kept, False
-            if not kernels(self._like.device).can_compare(weights, gradients):
-                pairs = zip(weights, gradients, strict=True)
-                gradients = [None if g is None else g.to(w.dtype).contiguous() for w, g in pairs]
-            self._compared.compare(gradients, kept=kept)
+            # In most trainings an allocator puts them where they were at the step before.
+            where: object = [None if g is None else (g.data_ptr(), g.stride(), g.dtype) for g in whole]
+            gradients: list[Tensor | None] = []
+            if not self._compared.knows(where):
+                gradients = [None if g is None else cut(place, g) for place, g in enumerate(whole)]
+                if not kernels(self._like.device).can_compare(weights, gradients):
+                    pairs, where = zip(weights, gradients, strict=True), None
+                    gradients = [None if g is None else g.to(w.dtype).contiguous() for w, g in pairs]
+            self._compared.compare(gradients, kept=kept, where=where)
             self.steps = self._compared.steps if kept else []
             return Staged(with_slope, kept)
+        gradients = [None if g is None else cut(place, g) for place, g in enumerate(whole)]
         if with_slope:
             slopes = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
             self._joined("gradients", slopes)
