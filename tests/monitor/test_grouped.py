@@ -84,7 +84,8 @@ def test_a_turn_leaves_dead_directions_where_they_were() -> None:
 def test_weights_beside_their_gradients(kept: bool) -> None:
     tall = drawn(130, 24, seed=1)
     weights = [drawn(7), tall[::8], drawn(3, 2, 5, seed=2)]
-    gradients = [drawn(7, seed=3), drawn(130, 24, seed=4)[::8], None]
+    tall_slope = drawn(130, 24, seed=4)
+    gradients = [drawn(7, seed=3), tall_slope[::8], None]
     assert can_compare(weights, gradients)
     compared = Compared(weights)
     before = [w.clone() for w in weights]
@@ -92,7 +93,9 @@ def test_weights_beside_their_gradients(kept: bool) -> None:
         compared.keep()
         for weight in weights:
             weight.mul_(1.5)
-    compared.compare(gradients, kept=kept)
+    whole = [gradients[0], tall_slope, None]
+    compared.meet(whole, lambda place, slope: slope[::8] if place == 1 else slope)
+    compared.compare(kept=kept)
     sums = torch.stack(list(compared.added()), 1).cpu()
     for part, (weight, slope, old) in enumerate(zip(weights, gradients, before, strict=True)):
         step = old - weight if kept else torch.zeros_like(weight)
@@ -116,22 +119,33 @@ def test_norms_of_tensors_wherever_they_are_now(dtype: torch.dtype) -> None:
     for seed, size in enumerate((1.0, 1e-3, 1e15)):  # each time elsewhere
         now = [drawn(*shape, seed=seed, dtype=dtype) * size for shape in shapes]
         assert squares.fit(now) and can_square(now)
-        torch.testing.assert_close(squares.norms(now), torch.stack([x.double().norm() for x in now]))
+        squares.meet(now)
+        torch.testing.assert_close(squares.norms(), torch.stack([x.double().norm() for x in now]))
     now[1][0, 0] = math.nan
-    assert squares.norms(now).isnan().tolist() == [False, True, False]
+    assert squares.norms().isnan().tolist() == [False, True, False]
     other = [drawn(*shape, dtype=dtype) for shape in shapes[:2]]
     assert not squares.fit(other) and not squares.fit([*other, drawn(3, 5, 2, dtype=dtype).transpose(1, 2)])
     assert not can_square([drawn(4), drawn(4).double()]) and not can_square([drawn(0)])
 
 
-def test_gradients_where_they_were_are_not_looked_up_again() -> None:
+def test_gradients_are_found_wherever_they_lie_at_a_step() -> None:
     weights, gradients = [drawn(7), drawn(3, 5)], [drawn(7, seed=3), drawn(3, 5, seed=4)]
     compared = Compared(weights)
-    assert not compared.knows(None) and not compared.knows("here")
-    compared.compare(gradients, kept=False, where="here")
-    gradients[0].mul_(2.0)
-    compared.compare([], kept=False, where="here")
-    wanted = torch.stack([slope.double().square().sum() for slope in gradients])
-    torch.testing.assert_close(list(compared.added())[1].cpu(), wanted.cpu(), rtol=1e-6, atol=0.0)
-    compared.compare([None, gradients[1]], kept=False)
-    assert float(list(compared.added())[1][0]) == 0.0 and not compared.knows(None) and not compared.knows("here")
+    places = [tensor.data_ptr() for tensor in compared.state]
+
+    def found(several: list[torch.Tensor | None]) -> list[float]:
+        compared.meet(several, lambda place, slope: slope)
+        compared.compare(kept=False)
+        return list(compared.added())[1].tolist()
+
+    def wanted(several: list[torch.Tensor | None]) -> list[float]:
+        return [0.0 if slope is None else float(slope.double().square().sum()) for slope in several]
+
+    turned = drawn(5, 3, seed=6).T
+    for several in (
+        [*gradients], [2 * slope for slope in gradients], [None, gradients[1]], [gradients[0], turned],
+        [slope.to(torch.bfloat16) for slope in gradients], [gradients[0], gradients[1].double()], [None, None],
+        [*gradients],
+    ):  # fmt: skip
+        assert found(several) == pytest.approx(wanted(several), rel=1e-5)
+    assert [tensor.data_ptr() for tensor in compared.state] == places  # a graph goes on from there

@@ -20,7 +20,7 @@ SMALL = 8192  # entries up to which weights that no enclosure follows are measur
 Weights = list[tuple[int, Tensor]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """How the weights of a model are measured.
 

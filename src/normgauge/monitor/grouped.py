@@ -8,7 +8,7 @@ lie. Torch brings Triton along where it computes on such devices; elsewhere noth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -337,6 +337,25 @@ def _back(  # type: ignore[no-untyped-def]
         tl.store(y + 3 * made_r, tl.sum(d, 0), mask=at < wide)
 
 
+class Places:
+    """Where tensors lie that lie elsewhere at every step, in memory that stays where it is, as a graph needs it.
+
+    Attributes:
+        table: one number for each.
+    """
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self.table = torch.zeros(count, dtype=torch.int64, device=device)
+        self._known: list[int] = []
+
+    def tell(self, tensors: Sequence[Tensor | None]) -> None:
+        """Take in where they lie now."""
+        where = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        if where != self._known:
+            self._known = where
+            self.table.copy_(_at_hand(where, self.table.device), non_blocking=True)
+
+
 class Compared:
     """Weights beside their gradients and what they were before the step, without copies of any of them but the last.
 
@@ -347,6 +366,7 @@ class Compared:
         blocks: of each weight; each begins at a block in what is kept.
         sums: (4, blocks): Σ weight², Σ gradient², Σ gradient·weight before the step and Σ step², as last compared.
         steps: the weights as kept, or what was taken off them in the step, once they were compared.
+        kind: type of the gradients.
     """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
@@ -355,8 +375,11 @@ class Compared:
         parts = [(part, block * BLOCK) for part, count in enumerate(self.blocks) for block in range(count)]
         self._tiles, self._weights = _sent(parts, self.device), _sent(self._rows(weights), self.device)
         self._wide = torch.float64 if weights[0].dtype == torch.float64 else torch.float32
-        self._type = TYPES[weights[0].dtype]
-        self._slopes: tuple[Any, Tensor, Any] | None = None  # where gradients lay, the table of that, and their type
+        self._dtype = self.kind = weights[0].dtype
+        self._slopes = Places(len(weights), self.device)
+        self._lying = torch.ones(len(weights), 3, dtype=torch.int64, device=self.device)
+        self._forms: list[Any] | None = None  # of the gradients that `_lying` describes
+        self._copied: list[Tensor | None] = []
         self.sums = torch.zeros(4, len(parts), dtype=torch.float64, device=self.device)
         self._lengths = _sent(4 * self.blocks, self.device)
         self._kept = torch.zeros(len(parts) * BLOCK, dtype=self._wide, device=self.device)
@@ -366,7 +389,7 @@ class Compared:
     @property
     def state(self) -> list[Tensor]:
         """Where everything is."""
-        return [self._tiles, self._weights, self.sums, self._lengths, self._kept]
+        return [self._tiles, self._weights, self.sums, self._lengths, self._kept, self._slopes.table, self._lying]
 
     def follow(self, weights: Sequence[Tensor]) -> bool:
         """Take in where the same weights lie now; False if a kernel does not find them there."""
@@ -381,28 +404,35 @@ class Compared:
     def keep(self) -> None:
         """Copy the weights as they are now."""
         with on(self.device):
-            _keep[(len(self._tiles),)](self._tiles, self._weights, self._kept, TYPE=self._type, BLOCK=BLOCK)
+            _keep[(len(self._tiles),)](
+                self._tiles, self._weights, self._kept, TYPE=TYPES[self._dtype], BLOCK=BLOCK
+            )  # fmt: skip
 
-    def knows(self, where: object) -> bool:
-        """Whether the gradients compared last lay here."""
-        return where is not None and self._slopes is not None and self._slopes[0] == where
-
-    def compare(self, gradients: Sequence[Tensor | None], *, kept: bool, where: object = None) -> None:
-        """Take the sums of the weights as they are now; what was kept becomes the step, where something was.
+    def meet(self, whole: Sequence[Tensor | None], cut: Callable[[int, Tensor], Tensor]) -> None:
+        """Take in the gradients of the coming comparison.
 
         Args:
-            gradients: of the weights; they are not looked at where they are known.
-            kept: whether the weights were, before the step.
-            where: they lie, for ``knows``; None where that will be of no use.
+            whole: of each weight, where it has one.
+            cut: the part of a gradient that belongs to the weight, from the place of both; it begins where that does.
         """
-        if self._slopes is None or not self.knows(where):
-            known = next((slope for slope in gradients if slope is not None), None)
-            kind = self._type if known is None else TYPES[known.dtype]
-            self._slopes = where, _sent(self._rows(gradients), self.device), kind
+        forms = [None if slope is None else (slope.stride(), slope.dtype) for slope in whole]
+        if forms != self._forms:
+            parts = [None if slope is None else cut(place, slope) for place, slope in enumerate(whole)]
+            known = can_compare([], parts)
+            if not known:
+                parts = [None if slope is None else slope.to(self._dtype).contiguous() for slope in parts]
+                whole = self._copied = parts  # held until they are compared
+            self._forms = forms if known else None
+            self.kind = next((slope.dtype for slope in parts if slope is not None), self._dtype)
+            self._lying.copy_(_at_hand([row[1:] for row in self._rows(parts)], self.device), non_blocking=True)
+        self._slopes.tell(whole)
+
+    def compare(self, *, kept: bool) -> None:
+        """Take the sums of the weights as they are now; what was kept becomes the step, where something was."""
         with on(self.device):
             _compare[(len(self._tiles),)](
-                self._tiles, self._weights, self._slopes[1], self._kept, self.sums, self.sums.shape[1],
-                TYPE=self._type, SLOPE=self._slopes[2], WIDE=TYPES[self._wide], KEPT=kept, BLOCK=BLOCK,
+                self._tiles, self._weights, self._slopes.table, self._lying, self._kept, self.sums, self.sums.shape[1],
+                TYPE=TYPES[self._dtype], SLOPE=TYPES[self.kind], WIDE=TYPES[self._wide], KEPT=kept, BLOCK=BLOCK,
             )  # fmt: skip
 
     def added(self) -> Sequence[Tensor]:
@@ -433,7 +463,7 @@ def _keep(tiles, weights, kept, TYPE: tl.constexpr, BLOCK: tl.constexpr):  # typ
 
 @triton.jit
 def _compare(  # type: ignore[no-untyped-def]
-    tiles, weights, slopes, kept, sums, blocks,
+    tiles, weights, slopes, lying, kept, sums, blocks,
     TYPE: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of one block."""
@@ -445,10 +475,8 @@ def _compare(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     at = first + tl.arange(0, BLOCK)
     w = tl.load(matrix + at // wide * pitch + at % wide, mask=at < size, other=0.0).to(WIDE)
-    slope = tl.load(slopes + 4 * part).to(tl.pointer_type(SLOPE))
-    size, wide, pitch = (
-        tl.load(slopes + 4 * part + 1), tl.load(slopes + 4 * part + 2), tl.load(slopes + 4 * part + 3)
-    )  # fmt: skip
+    slope = tl.load(slopes + part).to(tl.pointer_type(SLOPE))
+    size, wide, pitch = tl.load(lying + 3 * part), tl.load(lying + 3 * part + 1), tl.load(lying + 3 * part + 2)
     g = tl.load(slope + at // wide * pitch + at % wide, mask=at < size, other=0.0).to(WIDE)
     before, step = w, w - w
     if KEPT:
@@ -477,7 +505,12 @@ class Squares:
         self._tiles, self._lengths = _sent(pieces, self.device), _sent(counts, self.device)
         self._sizes = _sent([tensor.numel() for tensor in tensors], self.device)
         self._sums = torch.zeros(len(pieces), dtype=torch.float64, device=self.device)
-        self._places: tuple[list[int], Tensor] | None = None
+        self._places = Places(len(counts), self.device)
+
+    @property
+    def state(self) -> list[Tensor]:
+        """Where everything is."""
+        return [self._tiles, self._lengths, self._sizes, self._sums, self._places.table]
 
     def fit(self, tensors: Sequence[Tensor]) -> bool:
         """Whether these are as those were, wherever they are."""
@@ -485,15 +518,17 @@ class Squares:
             return False
         return all(tensor.dtype == self._dtype and tensor.is_contiguous() for tensor in tensors)
 
-    def norms(self, tensors: Sequence[Tensor]) -> Tensor:
+    def meet(self, tensors: Sequence[Tensor]) -> None:
+        """Take in where they lie now."""
+        self._places.tell(tensors)
+
+    def norms(self) -> Tensor:
         """The norm of each, in float64."""
-        where = [tensor.data_ptr() for tensor in tensors]
-        if self._places is None or self._places[0] != where:
-            self._places = where, _sent(where, self.device)
         with on(self.device):
             _square[(len(self._tiles),)](
-                self._tiles, self._places[1], self._sizes, self._sums, TYPE=TYPES[self._dtype], BLOCK=BLOCK, PIECE=PIECE
-            )
+                self._tiles, self._places.table, self._sizes, self._sums,
+                TYPE=TYPES[self._dtype], BLOCK=BLOCK, PIECE=PIECE,
+            )  # fmt: skip
         return torch.segment_reduce(self._sums, "sum", lengths=self._lengths, axis=0, unsafe=True).sqrt()
 
 
@@ -554,6 +589,11 @@ def _pitch(tensor: Tensor) -> tuple[int, int]:
 
 
 def _sent(numbers: Sequence[Any], device: torch.device) -> Tensor:
-    """Whole numbers on their way to a device; from pinned memory nothing waits for them."""
+    """Whole numbers on their way to a device."""
+    return _at_hand(numbers, device).to(device, non_blocking=True)
+
+
+def _at_hand(numbers: Sequence[Any], device: torch.device) -> Tensor:
+    """Whole numbers in main memory that a device takes without anybody waiting."""
     made = torch.tensor(numbers, dtype=torch.int64)
-    return (made.pin_memory() if device.type == "cuda" else made).to(device, non_blocking=True)
+    return made.pin_memory() if device.type == "cuda" else made

@@ -30,10 +30,10 @@ from normgauge.monitor.vectors import Heard, Normalizers, Staged, Vectors, group
 FAST = 1.02  # a norm over that at the reading before: what rises more may be found late
 
 # Numbers that go into a line as they were fetched
-PLAIN: tuple[Column, ...] = (
+PLAIN: frozenset[Column] = frozenset((
     "norm_lower", "frobenius", "gradient", "bias_gradient", "update", "gamma_max", "gain", "folded", "running", "batch",
     "half", "entered", "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "capped",
-)  # fmt: skip
+))  # fmt: skip
 
 # Where the samples of input, target, first layer, output and its gradient that are not finite are written down
 BATCHES: tuple[tuple[Column, Column, Column], ...] = (
@@ -41,6 +41,8 @@ BATCHES: tuple[tuple[Column, Column, Column], ...] = (
     ("entered_at", "entered_bad", "entered_of"), ("output_at", "output_bad", "output_of"),
     ("slope_at", "slope_bad", "slope_of"),
 )  # fmt: skip
+
+Sum = tuple[tuple[int, ...], Column, Any]  # rows, where their norms go, and what adds up their squares on a device
 
 
 class Instruments:
@@ -85,9 +87,11 @@ class Instruments:
         self._level = Level.RICH
         self._attended: set[nn.Module] = set()
         self._optimizers = optimizers
-        self._listener = Listener(model, on_error)
+        self._listener = Listener(model, on_error, on_host=_device_of(layers).type == "cpu")
         self._proved: dict[int, int] = {}
         self._launches, self._owned = Launches(), Owned()
+        self._block: Block | None = None
+        self._launching = False
         self._squares: dict[str, Any] = {}  # what adds up the squares of gradients on a device
         self._scales: dict[bool, dict[int, Tensor]] = {}  # of normalizers, where alert readings leave them and others
         self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
@@ -121,8 +125,7 @@ class Instruments:
     @property
     def device(self) -> torch.device:
         """Where the first weight lives."""
-        owned = (p.device for layer in self.layers for p in layer.module.parameters(recurse=False))
-        return next(owned, torch.device("cpu"))
+        return _device_of(self.layers)
 
     @property
     def passes(self) -> Passes:
@@ -144,6 +147,7 @@ class Instruments:
                 norms; a light one none of these, and no updates.
         """
         self._level = level
+        self._take_stock()
         self._listener.rich, self._listener.awake = level in (Level.ALERT, Level.RICH), True
         layout = self._laid_out()
         if layout is not self._armed:
@@ -162,14 +166,17 @@ class Instruments:
             self._vectors.copy(small)
             self._samples.copy(layout.samples)
 
-        self._look_up(layout)
         state = [*self._vectors.state, *self._samples.state]
-        self._launch("kept", None, work, Sheet(), state)
+        if self._launching:  # a layout is another where a weight is
+            self._launches.do("kept", layout, state, work, Sheet())
+        else:
+            work(Sheet(), False)
 
     @torch.no_grad()
     def read(self, turns: int = 1) -> Sheet:
         """Measure every layer as it is now; directions that were left alone for some steps turn more than once."""
         self._listener.awake = False
+        self._take_stock()
         sheet = Sheet()
         self._pair()
         self._read_network(sheet)
@@ -180,9 +187,10 @@ class Instruments:
             self._read_sizes(layout.weights, sheet)
             self._listener.forget()
             return sheet
-        small = self._staged(self._vectors, layout.small, [weight for _, weight in layout.small], sheet)
-        large = self._staged(self._samples, layout.large, layout.samples, sheet)
-        self._read_biases(sheet)
+        sums: list[Sum] = []
+        small = self._staged(self._vectors, layout.small, [weight for _, weight in layout.small], sums, sheet)
+        large = self._staged(self._samples, layout.large, layout.samples, sums, sheet)
+        self._read_biases(sums, sheet)
         rich = self._listener.rich and self._block is None
         if rich:
             self._read_logits(sheet)
@@ -191,6 +199,8 @@ class Instruments:
         alert = self._level is Level.ALERT
 
         def told(sheet: Sheet, held: bool) -> None:
+            for rows, column, squares in sums:
+                sheet.put_column(rows, column, squares.norms())
             self._scales[alert] = self._scales_of(heard, sheet)
             if small is not None:
                 self._vectors.put([weight for _, weight in layout.small], small, sheet)
@@ -198,10 +208,11 @@ class Instruments:
                 self._samples.put(layout.samples, large, sheet)
             self._put_sizes([(row, weight) for row, weight in layout.large if alert or row not in self.norms], sheet)
 
-        kept = (self._vectors, self._samples, self._normalizers)
+        kept = (self._vectors, self._samples, self._normalizers, *(squares for _, _, squares in sums))
         self._look_up(layout)
         state = [tensor for part in kept for tensor in part.state]
-        self._launch(("told", alert), (small, large), told, sheet, state)
+        summed = tuple((rows, column) for rows, column, _ in sums)
+        self._launch(("told", alert), (small, large, summed), told, sheet, state)
         if not alert:
             self._read_weights(layout, turns, rich, sheet)
         self._listener.forget()
@@ -213,10 +224,6 @@ class Instruments:
         if self._block is None or not scales:
             return scales
         return dict(zip(scales, agreed(list(scales.values()), self._block), strict=True))
-
-    @property
-    def _block(self) -> Block | None:
-        return next((layer.block for layer in self.layers if layer.block is not None), None)
 
     def _read_weights(self, layout: Layout, turns: int, rich: bool, sheet: Sheet) -> None:
         """Write down what weights tell, with the normalizers beside them, and the last step of samples of them."""
@@ -244,7 +251,7 @@ class Instruments:
         state += scales.values()
         pairs = tuple(layer.normalizer for layer in self.layers)
         key = *settled, pairs, tuple(layout.sizes.values())
-        if not self._launches_all or not self._launches.ready("norms", key, state, self._owned):
+        if not self._launching or not self._launches.ready("norms", key, state, self._owned):
             self.norms.read(layout.weights, fold, turns, sheet)
             return
         for name, work, to in (*[("turn", turned, Sheet())] * turns, ("norms", looked, sheet)):
@@ -252,6 +259,11 @@ class Instruments:
                 self._launches.launch(name, work, to)
             else:
                 work(to, False)
+
+    def _take_stock(self) -> None:
+        """See whether weights are sharded, and whether work on them is launched at once."""
+        self._block = next((layer.block for layer in self.layers if layer.block is not None), None)
+        self._launching = self._launches_all
 
     @property
     def _launches_all(self) -> bool:
@@ -262,14 +274,14 @@ class Instruments:
 
     def _launch(self, name: Hashable, key: Hashable, work: Work, sheet: Sheet, state: Sequence[Tensor]) -> None:
         """Do some work on weights, and on what is kept besides; in one launch where all of that is where it was."""
-        if self._launches_all:
+        if self._launching:
             self._launches.do(name, key, state, work, sheet, self._owned)
         else:
             work(sheet, False)
 
     def _look_up(self, layout: Layout) -> None:
         """Take in where all weights and other parameters are now."""
-        if self._launches_all:
+        if self._launching:
             parameters = (p for layer in self.layers for p in layer.module._parameters.values() if p is not None)
             self._owned = owned([*layout.weights.values(), *parameters])
 
@@ -369,7 +381,7 @@ class Instruments:
         self._launches, self._owned, self._scales, self._squares = Launches(), Owned(), {}, {}
 
     def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None) -> Row:
-        line = {name: raw[name] for name in PLAIN if name in raw}
+        line = {name: value for name, value in raw.items() if name in PLAIN}
         if "update" in line:
             line["update"] *= math.sqrt(self._part(row))  # from a sample of the rows
         if not math.isfinite(line.get("bias_gradient", 0.0)):
@@ -439,9 +451,14 @@ class Instruments:
         for column, tensors in (("frobenius", weights), ("gradient", slopes)):
             if tensors:
                 sheet.put_column(tensors, column, self._sizes(tensors))  # type: ignore[arg-type]
-        self._read_biases(sheet)
+        sums: list[Sum] = []
+        self._read_biases(sums, sheet)
+        for rows, column, squares in sums:
+            sheet.put_column(rows, column, squares.norms())
 
-    def _staged(self, vectors: Vectors, weights: Weights, samples: Sequence[Tensor], sheet: Sheet) -> Staged | None:
+    def _staged(
+        self, vectors: Vectors, weights: Weights, samples: Sequence[Tensor], sums: list[Sum], sheet: Sheet
+    ) -> Staged | None:
         """Take in the gradients of all these weights together, and write down their norms where samples are read."""
         if not weights or vectors.rows != [row for row, _ in weights]:
             return None  # others came since the step before: they are in the next reading
@@ -449,7 +466,7 @@ class Instruments:
         if vectors is self._samples:
             known = {row: slope for row, slope in zip(vectors.rows, gradients, strict=True) if slope is not None}
             if known:
-                sheet.put_column(known, "gradient", self._norms_of("gradients", known))
+                self._read_norms(known, "gradient", sums, sheet)
 
         def cut(place: int, slope: Tensor) -> Tensor:
             return self._current.sample(vectors.rows[place], slope) if vectors is self._samples else slope
@@ -548,28 +565,34 @@ class Instruments:
         added, norms = self._added(list(tensors)), frobenius_norms(list(tensors.values()))
         return norms if added is None else added(norms.square()).sqrt()
 
-    def _norms_of(self, name: str, tensors: Mapping[int, Tensor]) -> Tensor:
-        """The same of tensors that lie elsewhere at every step; on devices that kernels are written for, by one."""
+    def _read_norms(self, tensors: Mapping[int, Tensor], column: Column, sums: list[Sum], sheet: Sheet) -> None:
+        """Write down norms of tensors that lie elsewhere at every step, or note what is to add up their squares."""
         several, made = list(tensors.values()), kernels(self.device)
-        if made is None or self._block is not None:
-            return self._sizes(tensors)
-        known = self._squares.get(name)
-        if known is None or not known.fit(several):
-            known = made.Squares(several) if made.can_square(several) else None
-            self._squares[name] = known
-        return self._sizes(tensors) if known is None else known.norms(several)
+        known = self._squares.get(column)
+        if made is not None and self._block is None and (known is None or not known.fit(several)):
+            known = self._squares[column] = made.Squares(several) if made.can_square(several) else None
+        if made is None or self._block is not None or known is None:
+            sheet.put_column(tensors, column, self._sizes(tensors))
+            return
+        known.meet(several)
+        sums.append((tuple(tensors), column, known))
 
-    def _read_biases(self, sheet: Sheet) -> None:
+    def _read_biases(self, sums: list[Sum], sheet: Sheet) -> None:
         """Write down the gradient norms of biases, which count in the total."""
         found = {row: layer.bias_gradient for row, layer in enumerate(self.layers) if layer.tied is None}
         slopes = {row: slope for row, slope in found.items() if slope is not None}
         if not slopes:
             return
         self._biases.reduce = self._added(list(slopes))
-        several = list(slopes.values())
-        on_host = several[0].device.type == "cpu"
-        norms = self._biases.norms(several) if on_host else self._norms_of("biases", slopes)
-        sheet.put_column(slopes, "bias_gradient", norms)
+        if next(iter(slopes.values())).device.type == "cpu":
+            sheet.put_column(slopes, "bias_gradient", self._biases.norms(list(slopes.values())))
+        else:
+            self._read_norms(slopes, "bias_gradient", sums, sheet)
+
+
+def _device_of(layers: Sequence[WatchedLayer]) -> torch.device:
+    owned = (p.device for layer in layers for p in layer.module._parameters.values() if p is not None)
+    return next(owned, torch.device("cpu"))
 
 
 def takes_its_input(layer: WatchedLayer) -> bool:

@@ -78,11 +78,12 @@ class Journal:
             "loss_mean": sum(seen) / len(seen) if seen else None,
             "loss_max": max(seen) if seen else None,
         }
-        columns = {name: [row.get(name) for row in rows] for name in ALWAYS}
+        present = set[str]().union(*rows)
+        cells = [row.get for row in rows]
+        names = [*ALWAYS, *(name for name in OPTIONAL if name in present)]
+        columns = {name: [cell(name) for cell in cells] if name in present else [None] * len(rows) for name in names}
         for name, rounded in OUTWARD.items():
             columns[name] = [None if cell is None else rounded(cell) for cell in columns[name]]
-        optional = {name: [row.get(name) for row in rows] for name in OPTIONAL}
-        columns |= {name: cells for name, cells in optional.items() if cells.count(None) < len(cells)}
         self.append({"kind": "step", **record, **of_losses, "columns": columns})
 
     def say(self, said: Alarm | Consequence) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from normgauge.monitor.attention import (
 from normgauge.monitor.facts import Loss, Passes
 from normgauge.monitor.layers import WatchedLayer, by_channel, part_here
 from normgauge.monitor.replay import Replay, compiled_part
+from normgauge.monitor.schedule import clock
 
 # Nodes of autograd whose second saved result is 1/√(σ² + ε)
 LAYER_NORM = "NativeLayerNormBackward0"  # the only one that saves means and σ as one number a sample
@@ -73,6 +73,7 @@ class Listener:
     Args:
         model: the network, whose input is noted in every step, so that a loss that is not finite can be traced to it.
         on_error: told what failed.
+        on_host: as for `schedule.clock`.
 
     Attributes:
         seconds: that the hook took in passes that are heard.
@@ -92,8 +93,8 @@ class Listener:
         calls: modules whose calls are to be told.
     """
 
-    def __init__(self, model: nn.Module, on_error: Callable[[Exception], None]) -> None:
-        self.seconds = 0.0
+    def __init__(self, model: nn.Module, on_error: Callable[[Exception], None], *, on_host: bool = True) -> None:
+        self.seconds, self._clock = 0.0, clock(on_host=on_host)
         self._awake = False
         self._asleep: dict[nn.Module, None] = {model: None}  # what is heard of in every step
         self.calls: Mapping[nn.Module, Any] = self._asleep  # whose calls are to be told
@@ -185,7 +186,7 @@ class Listener:
         if self._replay is None:
             return
         take_off, self._replaying, awake = _hooked(self), True, self._awake
-        began = time.thread_time()
+        began = self._clock()
         try:
             self._awake, self.calls = True, self._parts
             self._replay.again()
@@ -193,7 +194,7 @@ class Listener:
             take_off()
             self._replaying, self._awake = False, awake
             self.calls = self._parts if awake else self._asleep
-        self.seconds -= min(self.seconds, time.thread_time() - began)  # booked with the reading
+        self.seconds -= min(self.seconds, self._clock() - began)  # booked with the reading
 
     def forget(self) -> None:
         """Drop what was heard in the last step."""
@@ -217,11 +218,12 @@ class Listener:
                 self.passes.judge(module, args)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
-        parts = self._parts.get(module) if self.awake else None
+        parts = self._parts.get(module) if self._awake else None
         if parts is None or not torch.is_grad_enabled():
             return
-        began = time.thread_time()
-        self.order.setdefault(module, len(self.order))
+        began = self._clock()
+        if module not in self.order:
+            self.order[module] = len(self.order)
         given = args[0] if args and type(args[0]) is Tensor else _first_of(args, kwargs)
         try:
             if given is not None and not _is_vectorized(given):
@@ -230,15 +232,11 @@ class Listener:
                     for part in parts:
                         if not (crossed and part == self._fed):
                             part(module, given, output)
-                    if (
-                        self.rich
-                        and given.grad_fn is not None
-                        and parts == [self._fed, self._attended, self._multiplied]
-                    ):
-                        self._hush(module, output)
+                if self.rich and given.grad_fn is not None and parts == [self._fed, self._attended, self._multiplied]:
+                    self._hush(module, output)
         except Exception as error:  # a measurement must never break the forward pass
             self._on_error(error)
-        self.seconds += time.thread_time() - began
+        self.seconds += self._clock() - began
 
     def _hush(self, module: nn.Module, output: Any) -> None:
         """Hear a layer that is fed by others at rich passes alone; where products are float16, that is looked for."""
@@ -309,9 +307,11 @@ class Listener:
         if channels is None:
             channels = self._channels[module] = by_channel(module)
         if not (self._replaying and channels):  # σ of a few samples is not that of the batch
-            node = _behind(output.grad_fn)
+            node: Any = output.grad_fn
+            if node is not None and node.name() != LAYER_NORM:
+                node = _behind(node)
             if node is not None and node.name() == LAYER_NORM:
-                spread.means.append(node._saved_result1.detach().reshape(-1))
+                spread.means.append(node._saved_result1.detach())
                 spread.inverse.append(node._saved_result2.detach())
             else:
                 spread.inverse.append(inverse_sigma(module, given, output))

@@ -161,7 +161,7 @@ class Monitor:
             return
         began, mark = self._schedule.clock(), recorded_event(self._instruments.device)
         if not (self._failures > PATIENCE if self._team.alone else self._team.stopped):
-            self._step(loss, lr)
+            self._step(loss, lr, mark)
         self._schedule.settle(began, self._instruments.hook_seconds, hidden=is_ahead(mark))
 
     def close(self) -> None:
@@ -184,13 +184,13 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _step(self, loss: Tensor | float | None, lr: float | None) -> None:
+    def _step(self, loss: Tensor | float | None, lr: float | None, mark: Any) -> None:
         """Do the work of a step, each part guarded alone: whatever fails, all processes read at the same steps."""
         if self._number not in self._losses:
             self._guarded(self._take, loss)
         if self._armed or (self._team.alone and self._alarming()):
             heard, self._armed = self._armed, False
-            self._measure(lr, heard)
+            self._measure(lr, heard, mark)
         self._guarded(self._look_after)
         due, suspicious = self._due(), self._suspicious()
         self._asked = suspicious
@@ -280,8 +280,8 @@ class Monitor:
         if self._readings and self._number % self._readings == 0 and self._team.rank == 0:
             self._full_reading()
 
-    def _measure(self, lr: float | None, heard: bool) -> None:
-        """Measure every layer, and start copying the numbers from the device."""
+    def _measure(self, lr: float | None, heard: bool, mark: Any) -> None:
+        """Measure every layer, and start copying the numbers from the device; ``mark`` is its event of this step."""
         asked = self._asked or self._watch.story.urgent or self._schedule.level in (Level.ALERT, Level.RICH)
         self._watch.story.urgent = False
         self._schedule.reads(self._number)
@@ -289,7 +289,7 @@ class Monitor:
             self._guarded(self._collect, True)  # what was agreed at the reading before
             if self._team.stopped:
                 return
-        marks = [recorded_event(self._instruments.device)]
+        marks = [mark]
         fresh = self._guarded(self._inventory.fresh, self._layers) or []
         self._layers += fresh
         self._guarded(self._team.hold, self._layers, True)
@@ -410,7 +410,7 @@ class Monitor:
         order, scaled = self._instruments.order, self._instruments.scaled
         seen = Seen(
             step, losses, rows, summary, pairs, rate, given, sheet.half, self._facts,
-            broken=broken, order=order, scaled=scaled,
+            broken=broken, order=order, scaled=scaled, story=self._watch.story,
         )  # fmt: skip
         for said in self._watch.observe(seen, whole=whole):
             self._journal.say(said)

@@ -89,6 +89,11 @@ class Account:
         return self.spent + seconds <= self.earned
 
 
+def clock(*, on_host: bool) -> Callable[[], float]:
+    """Seconds from some moment on: of the thread where it does the training, as a busy machine may stop it anywhere."""
+    return time.thread_time if on_host else time.perf_counter
+
+
 class Schedule:
     """Books the time that measuring takes against the time that passes.
 
@@ -112,7 +117,7 @@ class Schedule:
     """
 
     def __init__(self, budget: float, every: int | None, first: int, *, on_host: bool = False) -> None:
-        self.clock: Callable[[], float] = time.thread_time if on_host else time.perf_counter
+        self.clock = clock(on_host=on_host)
         self._last_read = time.perf_counter()
         self._every, self._first, self._last = every, first, first
         self._budget, self.uncovered = budget, 0.0

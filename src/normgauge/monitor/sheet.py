@@ -294,9 +294,12 @@ def log10_product(factors: Iterable[float | None]) -> float | None:
     Infinity absorbs, as in every product of gains.
     """
     given = list(factors)
-    known = [factor for factor in given if factor is not None]
-    if len(known) < len(given) or not known:
+    if not given or None in given:
         return None
+    try:
+        return math.fsum(map(math.log10, given))  # type: ignore[arg-type]
+    except ValueError:  # as of 0
+        known = [factor for factor in given if factor is not None]
     if any(math.isnan(factor) or factor < 0.0 for factor in known):
         return math.nan
     if math.inf in known:

@@ -19,6 +19,9 @@ LONG = 4096  # mean length of parts above which each gets a sum of its own
 
 STEADY = ("layer", "rms", "group")  # kinds that depend on nothing but their gains
 
+# Modules of which nothing but ε is a number that matters
+TORCHS = frozenset(each for torchs in OF_TORCH.values() for each in torchs.modules if each is not nn.LocalResponseNorm)
+
 ALIGNED = 1024  # numbers a device adds up in one go: a segment of millions would be added up by one of its many units
 
 
@@ -55,10 +58,11 @@ class Segments:
 
 
 class Staged(NamedTuple):
-    """What is known of weights and gradients at a reading: which have one, and whether the step before was kept."""
+    """What is known of weights and gradients at a reading: which have one, whether the step before was kept, types."""
 
     with_slope: tuple[int, ...]
     kept: bool
+    kind: torch.dtype | None = None
 
 
 class Vectors:
@@ -127,17 +131,9 @@ class Vectors:
         with_slope = tuple([place for place, gradient in enumerate(whole) if gradient is not None])
         if self._compared is not None:
             kept, self._kept = self._kept, False
-            # In most trainings an allocator puts them where they were at the step before.
-            where: object = [None if g is None else (g.data_ptr(), g.stride(), g.dtype) for g in whole]
-            gradients: list[Tensor | None] = []
-            if not self._compared.knows(where):
-                gradients = [None if g is None else cut(place, g) for place, g in enumerate(whole)]
-                if not kernels(self._like.device).can_compare(weights, gradients):
-                    pairs, where = zip(weights, gradients, strict=True), None
-                    gradients = [None if g is None else g.to(w.dtype).contiguous() for w, g in pairs]
-            self._compared.compare(gradients, kept=kept, where=where)
+            self._compared.meet(whole, cut)
             self.steps = self._compared.steps if kept else []
-            return Staged(with_slope, kept)
+            return Staged(with_slope, kept, self._compared.kind)
         gradients = [None if g is None else cut(place, g) for place, g in enumerate(whole)]
         if with_slope:
             slopes = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
@@ -187,7 +183,8 @@ class Vectors:
         self._put_slope_sums(self._sums(slope, slope).sqrt(), self._sums(slope, at), rows, with_slope, sheet)
 
     def _put_compared(self, staged: Staged, sheet: Sheet) -> None:
-        """The same from the sums that a kernel took."""
+        """The same from the sums that a kernel takes."""
+        self._compared.compare(kept=staged.kept)
         sums = self._compared.added()
         weights, slopes, dots, steps = sums if self.reduce is None else map(self.reduce, sums)
         if self._whole:
@@ -315,7 +312,7 @@ class Normalizers:
             if spread is not None and spread.inverse:
                 spreads[row] = spread
         inverses = {row: [one.reshape(-1) for one in spread.inverse] for row, spread in spreads.items()}
-        means = {row: spread.means for row, spread in spreads.items() if spread.means}
+        means = {row: [one.reshape(-1) for one in spread.means] for row, spread in spreads.items() if spread.means}
         return Heard(
             self._taken("inverse", inverses),
             self._taken("means", means),
@@ -399,7 +396,9 @@ class Normalizers:
         """What a normalizer is; asked again where its gains or numbers are others, or it uses what it keeps."""
         known = self.forms.get(row)
         module = layer.module
-        numbers = [value for value in module.__dict__.values() if type(value) is float]  # ε among them
+        table = module.__dict__
+        known_kind = type(module) in TORCHS
+        numbers = (table["eps"],) if known_kind else [value for value in table.values() if type(value) is float]
         held = (module, *module._parameters.values(), *module._buffers.values())
         still = [*map(id, held), module.training, *numbers]
         made = known is not None and known.gamma is not None and known.gamma is not layer.parameter  # 1 + weight

@@ -92,7 +92,7 @@ class AlarmWatch:
             self.story.hear(at, loss)
         if self.story.step < seen.step:
             self.story.note(seen.step, seen.rate)
-        seen = replace(seen, story=self.story)
+        seen = seen if seen.story is self.story else replace(seen, story=self.story)
         self._incidents = [x for x in self._incidents if not self._over(x, seen.step)]
         found: list[Said] = []
         for sign in self._signs if whole else self._each:

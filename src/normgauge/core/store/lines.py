@@ -115,21 +115,23 @@ def _value(key: str, value: Any) -> str:
 def _columns(columns: Mapping[str, Sequence[float | None]]) -> str:
     """All columns by one ``%``: it writes what JSON reads for all that is finite."""
     cells = [cell for column in columns.values() for cell in column]
-    absent = cells.count(None)
-    present = [math.nan if cell is None else cell for cell in cells] if absent else cells
+    absent = bytes([cell is None for cell in cells])
+    shape = _shape(tuple(columns), tuple(map(len, columns.values())), absent)
     try:
-        text = _shape(tuple(columns), tuple(map(len, columns.values()))) % tuple(present)
+        text = shape % (tuple([cell for cell in cells if cell is not None]) if 1 in absent else tuple(cells))
     except TypeError:  # something else than numbers
         return _dump(_spelled(columns, rounded=True))
-    if "inf" not in text and text.count("nan") == absent:
-        return text.replace("nan", "null") if absent else text
+    if "inf" not in text and "nan" not in text:
+        return text
     return _dump(_spelled(columns, rounded=True))  # also where the name of a column has one of these in it
 
 
-@lru_cache(maxsize=8)
-def _shape(names: tuple[str, ...], sizes: tuple[int, ...]) -> str:
+@lru_cache(maxsize=32)
+def _shape(names: tuple[str, ...], sizes: tuple[int, ...], absent: bytes) -> str:
+    """What columns of these names and sizes look like, with ``null`` where nothing is."""
     quoted = (_dump(name).replace("%", "%%") for name in names)
-    filled = (",".join([SIX] * size) for size in sizes)
+    cells = iter(absent)
+    filled = (",".join("null" if next(cells) else SIX for _ in range(size)) for size in sizes)
     return "{" + ",".join(f"{name}:[{cells}]" for name, cells in zip(quoted, filled, strict=True)) + "}"
 
 

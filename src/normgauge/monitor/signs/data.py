@@ -141,8 +141,12 @@ class LabelNoise(Sign):
 
     def _numbers_of(self, seen: Seen) -> dict[Key, float | None]:
         """Input, learning rate, median relative step, every σ and every weight's norm."""
-        numbers: dict[Key, float | None] = {("sigma", row): line.get("sigma_rms") for row, line in enumerate(seen.rows)}
-        numbers |= {("weight", row): line.get("frobenius") for row, line in enumerate(seen.rows)}
+        numbers: dict[Key, float | None] = {}
+        for row, line in enumerate(seen.rows):
+            if "sigma_rms" in line:
+                numbers["sigma", row] = line["sigma_rms"]
+            if "frobenius" in line:
+                numbers["weight", row] = line["frobenius"]
         turn = median(relative_updates(seen, self._places))
         return {**numbers, ("input", 0): seen.given, ("rate", 0): seen.rate, TURN: turn}
 
