@@ -199,6 +199,19 @@ def test_every_part_is_proved_each_fifty_steps_where_the_budget_has_it(clock: Cl
     assert not plan.uncovered and not plan.late and plan.share <= 0.03
 
 
+@pytest.mark.parametrize(
+    ("parts", "longest"), [({"all": 0.024}, PROOF_STEPS), (dict.fromkeys("abcdefghijk", 0.0024), 1.2 * PROOF_STEPS)]
+)
+def test_lines_that_are_taken_for_a_proof_leave_it_what_was_saved(
+    clock: Clock, parts: dict[str, float], longest: float
+) -> None:
+    # Before, a line that was overdue took the debts of the first steps too, and the proof it was taken for waited.
+    costs = {Level.LIGHT: 0.003, Level.ALERT: 0.004, Level.PLAIN: 0.0045, Level.RICH: 0.0065}
+    plan, proved = proving_run(clock, 1000, 0.0275, costs, parts)  # 24 to 27 of 41 ms
+    assert max(b - a for steps in proved.values() for a, b in pairwise(steps[1:])) <= longest
+    assert not plan.late and plan.share <= 0.031  # the first steps are read on credit
+
+
 def test_proofs_and_lines_that_the_budget_cannot_have_are_told(clock: Clock) -> None:
     costs = {Level.LIGHT: 0.002, Level.ALERT: 0.003, Level.PLAIN: 0.004, Level.RICH: 0.006}
     plan, proved = proving_run(clock, 2000, 0.045, costs, dict.fromkeys("abcdef", 0.02))  # 120 of 67 ms

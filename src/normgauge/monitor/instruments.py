@@ -92,8 +92,8 @@ class Instruments:
         self._launches, self._owned = Launches(), Owned()
         self._block: Block | None = None
         self._launching = False
-        self._squares: dict[str, Any] = {}  # what adds up the squares of gradients on a device
-        self._scales: dict[bool, dict[int, Tensor]] = {}  # of normalizers, where alert readings leave them and others
+        self._squares: dict[Hashable, Any] = {}  # what adds up the squares of gradients on a device
+        self._scales: dict[Level, dict[int, Tensor]] = {}  # of normalizers, where readings of a level leave them
         self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
         self.add(layers)
         # Another training has other weights: its starts have nothing to do with these.
@@ -182,38 +182,39 @@ class Instruments:
         self._read_network(sheet)
         layout = self._laid_out()
         heard = self._normalizers.hear(self._norms, self._listener, layout.weights, sheet)
-        if self._level is Level.LIGHT:
-            self._scales_of(heard, sheet)
-            self._read_sizes(layout.weights, sheet)
-            self._listener.forget()
-            return sheet
         sums: list[Sum] = []
-        small = self._staged(self._vectors, layout.small, [weight for _, weight in layout.small], sums, sheet)
-        large = self._staged(self._samples, layout.large, layout.samples, sums, sheet)
+        small = large = None
+        level = min(self._level, Level.PLAIN)
+        if level is Level.LIGHT:
+            slopes = {row: slope for row in layout.weights if (slope := self.layers[row].gradient) is not None}
+            self._read_norms(slopes, "gradient", sums, sheet)
+        else:
+            small = self._staged(self._vectors, layout.small, [weight for _, weight in layout.small], sums, sheet)
+            large = self._staged(self._samples, layout.large, layout.samples, sums, sheet)
         self._read_biases(sums, sheet)
         rich = self._listener.rich and self._block is None
         if rich:
             self._read_logits(sheet)
             self._read_entered(sheet)
 
-        alert = self._level is Level.ALERT
-
         def told(sheet: Sheet, held: bool) -> None:
             for rows, column, squares in sums:
                 sheet.put_column(rows, column, squares.norms())
-            self._scales[alert] = self._scales_of(heard, sheet)
+            self._scales[level] = self._scales_of(heard, sheet)
             if small is not None:
                 self._vectors.put([weight for _, weight in layout.small], small, sheet)
             if large is not None:
                 self._samples.put(layout.samples, large, sheet)
-            self._put_sizes([(row, weight) for row, weight in layout.large if alert or row not in self.norms], sheet)
+            several = layout.weights.items() if level is Level.LIGHT else layout.large
+            alone = [(row, weight) for row, weight in several if level < Level.PLAIN or row not in self.norms]
+            self._put_sizes(alone, sheet)
 
         kept = (self._vectors, self._samples, self._normalizers, *(squares for _, _, squares in sums))
         self._look_up(layout)
         state = [tensor for part in kept for tensor in part.state]
         summed = tuple((rows, column) for rows, column, _ in sums)
-        self._launch(("told", alert), (small, large, summed), told, sheet, state)
-        if not alert:
+        self._launch(("told", level), (small, large, summed), told, sheet, state)
+        if level is Level.PLAIN:
             self._read_weights(layout, turns, rich, sheet)
         self._listener.forget()
         return sheet
@@ -227,7 +228,7 @@ class Instruments:
 
     def _read_weights(self, layout: Layout, turns: int, rich: bool, sheet: Sheet) -> None:
         """Write down what weights tell, with the normalizers beside them, and the last step of samples of them."""
-        scales = self._scales[False]
+        scales = self._scales[Level.PLAIN]
         forms, fold = self._normalizers.forms, lambda row: self._fold(self.layers[row], scales)
         around = Surroundings(
             self.layers, layout.weights.get, lambda row: self._fronts.get(self.layers[row].name), forms.__getitem__
@@ -445,17 +446,6 @@ class Instruments:
             if front is not None and layer.role in ("matrix", "conv") and takes_its_input(layer):
                 self._fronts[layer.name] = front
 
-    def _read_sizes(self, weights: Mapping[int, Tensor], sheet: Sheet) -> None:
-        """Write down the size of each weight and of its gradient, and no more."""
-        slopes = {row: slope for row in weights if (slope := self.layers[row].gradient) is not None}
-        for column, tensors in (("frobenius", weights), ("gradient", slopes)):
-            if tensors:
-                sheet.put_column(tensors, column, self._sizes(tensors))  # type: ignore[arg-type]
-        sums: list[Sum] = []
-        self._read_biases(sums, sheet)
-        for rows, column, squares in sums:
-            sheet.put_column(rows, column, squares.norms())
-
     def _staged(
         self, vectors: Vectors, weights: Weights, samples: Sequence[Tensor], sums: list[Sum], sheet: Sheet
     ) -> Staged | None:
@@ -465,8 +455,7 @@ class Instruments:
         gradients = [self.layers[row].gradient for row, _ in weights]
         if vectors is self._samples:
             known = {row: slope for row, slope in zip(vectors.rows, gradients, strict=True) if slope is not None}
-            if known:
-                self._read_norms(known, "gradient", sums, sheet)
+            self._read_norms(known, "gradient", sums, sheet)
 
         def cut(place: int, slope: Tensor) -> Tensor:
             return self._current.sample(vectors.rows[place], slope) if vectors is self._samples else slope
@@ -567,10 +556,12 @@ class Instruments:
 
     def _read_norms(self, tensors: Mapping[int, Tensor], column: Column, sums: list[Sum], sheet: Sheet) -> None:
         """Write down norms of tensors that lie elsewhere at every step, or note what is to add up their squares."""
-        several, made = list(tensors.values()), kernels(self.device)
-        known = self._squares.get(column)
+        if not tensors:
+            return
+        several, made, name = list(tensors.values()), kernels(self.device), (column, self._level is Level.LIGHT)
+        known = self._squares.get(name)
         if made is not None and self._block is None and (known is None or not known.fit(several)):
-            known = self._squares[column] = made.Squares(several) if made.can_square(several) else None
+            known = self._squares[name] = made.Squares(several) if made.can_square(several) else None
         if made is None or self._block is not None or known is None:
             sheet.put_column(tensors, column, self._sizes(tensors))
             return

@@ -38,7 +38,7 @@ FACTORED, SINGLE = 1024, 640  # orders up to which a CPU proves a level by a fac
 
 TERMS = 512  # of each sum of a Gram matrix in float32; longer ones are added up of several, each with less rounding
 
-BANDS = 4  # of rows, in which a Gram matrix is made as far as the diagonal: five eighths of the work
+BANDS = 8  # of rows, in which a Gram matrix is made as far as the diagonal: nine sixteenths of the work
 
 SINGLE_UNIT = 2.0**-24  # unit roundoff of float32
 

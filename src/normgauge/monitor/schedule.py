@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,8 @@ LONGEST_STEPS, LONGEST_SECONDS = 50, 10.0
 RICH_STEPS = 10  # what moves slowly, or costs as much as all the rest, is read at most so often
 
 LIGHT_PART = 2 / 3  # of what readings may take goes to light ones at most, so that whole ones come too
+
+WORTH = 4  # lines' worth of proofs that a line is taken for where the budget has not enough: most goes to proofs
 
 PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next reading comes half as late again
 
@@ -130,6 +133,9 @@ class Schedule:
         self._call: float | None = None
         self._read_now = self.late = self.moving = False
         self._renew_at: int | None = None
+        self._short = False  # whether the budget has not enough for lines and proofs
+        self._at_once = True  # whether every layer could be proved anew at this reading
+        self._next = self._rotation = 0.0  # seconds of the proof that is due next, and of one of every layer
         self.readings = self._look_at = self._apart = 0
         self._whole = self._rich = self._alert = first - DENSE_STEPS  # the last steps that were read so
         self.turns = 1
@@ -168,6 +174,7 @@ class Schedule:
             self._alert = step
         self._apart = max(step - self._last, self._apart) if self.level is Level.ALERT else step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
+        self._at_once = self.proving.affords(self._rotation)
         self.readings += 1
 
     def _turns(self, step: int) -> int:
@@ -237,7 +244,7 @@ class Schedule:
             if self._reading.affords(self._cost_of(level)):
                 self.level = level
                 return True
-        overdue = step >= self._overdue_at or time.perf_counter() - self._last_read >= LONGEST_SECONDS
+        overdue = step >= self._overdue_at(step) or time.perf_counter() - self._last_read >= LONGEST_SECONDS
         if not (dense or overdue):
             self._look_at = step + self._waiting(step)
             return False
@@ -245,30 +252,38 @@ class Schedule:
         self._look_at = step + LOOK
         return self._light.affords(self._cost_of(Level.LIGHT)) or (overdue and self._saved())
 
-    @property
-    def _overdue_at(self) -> int:
+    def _overdue_at(self, step: int) -> int:
         """The step at which a line is overdue, or a reading at which a proof is renewed that the account affords."""
         longest = self._last + LONGEST_STEPS
-        if self._renew_at is None or self.proving.left <= 0:
+        if self._renew_at is None:
             return longest
-        return min(longest, max(self._renew_at, self._last + GAP))
+        line = self._cost_of(Level.LIGHT)
+        proofs = max(self._next, min(self._rotation, WORTH * line)) if self._short else self._rotation
+        lacking = max(0.0, proofs + self._unpaid(line) - self.proving.left)
+        earned = self.proving.share * self._passed / max(1, step - self._first)
+        saved_at = step + math.ceil(lacking / earned) if lacking and earned else step if not lacking else longest
+        return min(longest, max(self._renew_at, saved_at, self._last + GAP))
 
     def _waiting(self, step: int) -> int:
         """Steps until a whole reading is earned or a line is overdue; looking at the accounts takes time as well."""
         earned = self.wish(step)[1]
         missing = self._cost_of(Level.PLAIN) - self._reading.left
-        overdue = self._overdue_at - step
+        overdue = self._overdue_at(step) - step
         return max(LOOK, min(overdue, int(missing / earned) if earned > 0 else LOOK))
 
     def _saved(self) -> bool:
-        """Whether a line that is overdue can take what was saved for proofs."""
-        lacking = max(0.0, self._cost_of(Level.LIGHT) - self._reading.left)
+        """Whether a line that is overdue can take what was saved for proofs: what it costs, and no debts of others."""
+        lacking = self._unpaid(self._cost_of(Level.LIGHT))
         enough = self.proving.left >= lacking
         self.late = self.late or not enough
         if enough:  # and proofs have it no more
             self._reading.earned += lacking
             self.proving.earned -= lacking
         return enough
+
+    def _unpaid(self, line: float) -> float:
+        """Seconds that a line takes from what was saved for proofs."""
+        return min(max(0.0, line - self._reading.left), line)
 
     def proves(self, cost: float, age: int | None) -> bool:
         """Whether a proof that takes about ``cost`` seconds is taken at this reading.
@@ -279,8 +294,11 @@ class Schedule:
         """
         if self._every is not None:  # by counted steps alone, so that lines do not depend on the clock
             return age is None or age + self._every > PROOF_STEPS
+        self._next = cost
         if age is not None and age + AHEAD * max(self._apart, GAP) <= PROOF_STEPS:
             return False  # the reading after this one is early enough
+        if age is not None and age + LOOK < PROOF_STEPS and not self._at_once:
+            return False  # some would be left behind, and need a line of their own soon
         return self.proving.affords(cost)
 
     def share_out(self, step: int, proofs: float, oldest: int) -> None:
@@ -291,7 +309,7 @@ class Schedule:
             proofs: seconds that proving every layer once takes; 0 where that is not known.
             oldest: the step of the oldest proof.
         """
-        self._renew_at = oldest + PROOF_STEPS - LOOK
+        self._renew_at, self._rotation = oldest + PROOF_STEPS - LOOK, proofs
         done = step - self._first
         if self._every is not None or not (proofs and done and self._passed):
             return
@@ -299,8 +317,9 @@ class Schedule:
         wanted, line = ROOM * proofs / passes, ROOM * self._cost_of(Level.LIGHT) / passes
         both = self._budget * (READING + PROVING)
         if done > 2 * DENSE_STEPS:  # by then the costs are known
-            self.uncovered = wanted + line if wanted + line > both else 0.0
-        self.proving.share = min(wanted, max(both - line, LEAST * both), (1 - LEAST) * both)
+            self.uncovered = wanted + line if wanted + line > ROOM * both else 0.0
+        self._short = wanted + line > ROOM * both
+        self.proving.share = min(wanted + min(line, wanted), max(both - line, LEAST * both))
         self._reading.share = both - self.proving.share
         self._light.share = LIGHT_PART * self._reading.share
 

@@ -23,8 +23,9 @@ CHANCE_FROM, CHANCE_WIDTH = 2500, 0.01
 SMALL_ORDER = 160
 """Up to this order numpy's Cholesky is the faster one on a processor."""
 
-PANEL, PANELS_FROM = 96, 640
-"""Columns of a Cholesky factor that are made at a time, and the order above which they are not made all at once."""
+PANEL, PANEL_APART, PANELS_FROM = 96, 160, 640
+"""Columns of a Cholesky factor that are made at a time, in small matrices whose rows lie a power of two apart, and the
+order above which they are not made all at once."""
 
 TOGETHER = 1024
 """Rows of the matrices that it is asked of at once: where one has no factor, all of these are tried again."""
@@ -123,7 +124,7 @@ def runs_to_its_end(matrix: Tensor) -> bool:
     are the same sums, added up in another order, and proofs hold in any.
     """
     order = len(matrix)
-    panel = PANEL if order > PANELS_FROM or order % 256 == 0 else order
+    panel = PANEL if order > PANELS_FROM else PANEL_APART if order % 256 == 0 else order
     for first in range(0, order, panel):
         last = first + panel
         factor, info = torch.linalg.cholesky_ex(matrix[first:last, first:last])
