@@ -69,7 +69,7 @@ def test_a_bound_is_shown_rounded_up_and_a_slope_rounded_down():
 
 def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
     assert standing_sentence(reading(log_lower=-9.0)).startswith(
-        "Of 9 reference networks, on data of other sizes and scales, 0 have a smaller slope found: it is below "
+        "Of 9 reference networks, each on data of its own size and scale, 0 have a smaller slope found: it is below "
     )
     assert " and below" not in standing_sentence(reading(log_lower=90.0, log_upper=91.0))
     assert standing_sentence(reading(scope=Scope.parse("ball:7"))) == ""

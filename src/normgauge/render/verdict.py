@@ -253,7 +253,9 @@ def standing_sentence(reading: Reading) -> str:
     near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10, DOWN)})"] if above else []
     place = " and ".join(near)
     told = f"{len(below)} {'has' if len(below) == 1 else 'have'} a smaller slope found"
-    return f"Of {plural(len(known), 'reference network')}, on data of other sizes and scales, {told}: it is {place}."
+    return (
+        f"Of {plural(len(known), 'reference network')}, each on data of its own size and scale, {told}: it is {place}."
+    )
 
 
 def trouble_sentences(reading: Reading) -> list[str]:
