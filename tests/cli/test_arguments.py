@@ -46,6 +46,8 @@ def test_readings_of_a_file_or_a_reference_and_a_damaged_one_is_named(tmp_path):
     reading().save(path)
     assert [item.model for item in readings_at(str(path))] == ["MLP"]
     assert len(readings_at("reference:resnet20")) == 3
+    with pytest.raises(ReadingError, match=r"got a network; measure it first: normgauge gauge net.py:build --batch"):
+        readings_at("net.py:build")
     path.write_text(json.dumps({**reading().to_json(), "mode": 3}))
     with pytest.raises(ReadingError, match=rf"^{re.escape(str(path))}: "):
         readings_at(str(path))

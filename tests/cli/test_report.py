@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 
 import pytest
@@ -137,7 +138,7 @@ def test_different_samples_are_refused_first_on_page_and_terminal(tmp_path, caps
     said = "Measured on different samples: at the samples they cannot be compared."
     assert main(["report", *two_files(tmp_path, ("sha256:x", "sha256:y"))]) == 0
     page = (tmp_path / "c.html").read_text(encoding="utf-8")
-    assert capsys.readouterr().out.startswith(said) and page.index(said) < page.index("Of 2 networks")
+    assert capsys.readouterr().out.startswith(said) and said in page and "Of 2 networks" not in page
     assert main(["report", *two_files(tmp_path, ("sha256:x", "sha256:x"))]) == 0
     assert said not in capsys.readouterr().out + (tmp_path / "c.html").read_text(encoding="utf-8")
 
@@ -146,11 +147,43 @@ def test_the_headline_has_medians_and_the_number_of_samples_and_says_one_trainin
     given = two_files(tmp_path, ("sha256:x", "sha256:x"))
     assert main(["report", *given, "--label", "BatchNorm", "--label", "LayerNorm"]) == 0
     assert (
-        "Of 2 networks, one training of each, BatchNorm has the smallest bound at the steepest of 8 samples, 15.85, "
-        "and LayerNorm the largest, 19.96. At their median it is 12.58 for BatchNorm and 7.94 for LayerNorm."
+        "Of 2 networks, one training of each, BatchNorm has the smallest bound at the steepest of 8 samples, 15.849, "
+        "and LayerNorm the largest, 19.953. At their median it is 12.589 for BatchNorm and 7.9433 for LayerNorm."
     ) in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
 def test_a_label_for_each_file_or_none(tmp_path, capsys):
     given = two_files(tmp_path, ("", ""))
     assert "--label: expected one for each of 2 files of readings, got 1" in refused(capsys, *given, "--label", "x")
+
+
+def test_a_label_may_stand_before_its_file(tmp_path, capsys):
+    a, b, *page = two_files(tmp_path, ("sha256:x", "sha256:x"))
+    assert main(["report", "--label", "BatchNorm", a, "--label", "LayerNorm", b, *page]) == 0
+    assert {"<h2>BatchNorm</h2>", "<h2>LayerNorm</h2>"} <= set(re.findall("<h2>[^<]*</h2>", read(tmp_path / "c.html")))
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["report", a, "--label", "x", b, "--figurs", "y", *page])
+    assert "unrecognized arguments: --figurs y; did you mean --figures?" in capsys.readouterr().err
+
+
+def test_files_with_one_label_are_trainings_of_one_network(tmp_path, capsys):
+    a, b, *page = two_files(tmp_path, ("sha256:x", "sha256:x"))
+    figures = ["--figures", str(tmp_path / "figures"), "--figure-format", "svg"]
+    assert main(["report", a, b, "--label", "MLP", "--label", "MLP", *page, *figures]) == 0
+    said = "2 trainings of MLP: of each number the median over them"
+    assert said in capsys.readouterr().out and said in read(tmp_path / "c.html")
+    assert read(tmp_path / "figures" / "bracket.svg").count('class="row ') == 1
+
+
+def test_files_of_one_name_in_other_folders_are_networks_of_their_own(tmp_path, capsys):
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        reading(weights=f"sha256:{folder}").save(tmp_path / folder / "net.json")
+    page = tmp_path / "c.html"
+    assert main(["report", *(str(tmp_path / f / "net.json") for f in "ab"), "--html", str(page)]) == 0
+    assert "trainings" not in capsys.readouterr().out and "<h2>net (2)</h2>" in read(page)
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")

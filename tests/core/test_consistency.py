@@ -378,3 +378,16 @@ def test_a_slope_above_the_bound_is_never_verified_whatever_a_note_says(net):
     assert str(read.evidence) == "refuted" and read.log_upper == math.inf
     (said,) = consistency.check_consistency(read.to_json())
     assert said.startswith("refuted: a slope was found above a bound (log10 of the bound")
+
+
+def test_a_median_that_is_not_that_of_the_samples():
+    torch.manual_seed(0)
+    data = stored(gauge(nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(6, 5)))
+    assert consistency.check_consistency(data) == []
+    for end in ("lower", "upper"):
+        forged = resealed(changed(data, ("log10_median", end), -0.1 if end == "lower" else 0.1))
+        assert any(f"log10_median.{end}: stored" in sentence for sentence in consistency.check_consistency(forged))
+    none = resealed({**data, "log10_median": None})
+    assert "log10_median: none stored, one recomputed" in consistency.check_consistency(none)
+    old = resealed({key: value for key, value in data.items() if key != "log10_median"})
+    assert consistency.check_consistency(old) == []

@@ -140,3 +140,13 @@ def test_a_layer_record_without_optional_numbers():
 def test_printing_and_explaining_a_reading_use_the_renderer():
     assert "BatchNorm1d" in str(reading())
     assert "ε floor" in reading().explain("f.1")
+
+
+def test_the_median_is_stored_and_of_an_even_number_it_is_the_geometric_mean_of_the_middle_two():
+    slopes = (0.0, 0.1, 0.2, 0.6, 0.7, 0.9)
+    rows = tuple({"index": i, "log10_lower": s, "log10_upper": s + 0.01} for i, s in enumerate(slopes))
+    made = reading(samples=rows)
+    stored = made.to_json()["log10_median"]
+    assert (stored["lower"], stored["upper"]) == pytest.approx((0.4, 0.41))
+    assert Reading.from_json(made.to_json()).log_median == made.log_median
+    assert reading(samples=rows[:4]).to_json()["log10_median"] is None

@@ -47,3 +47,8 @@ def test_what_the_code_raises_is_told_on_one_line(code):
 def test_what_is_no_place_and_name_gets_the_sentence_given(spec):
     with pytest.raises(LoadError, match=r"^this was expected$"):
         locate_object(spec, "this was expected")
+
+
+def test_a_file_that_is_not_there_names_the_nearest_beside_it(code):
+    with pytest.raises(LoadError, match=r"got no such file; did you mean .*code\.py\?$"):
+        find_object(f"{code.with_name('cod.py')}:make", "a model")

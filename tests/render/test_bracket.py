@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10
 from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.svg import NARROW, WIDE
@@ -48,7 +49,7 @@ def test_the_key_of_the_bracket_names_both_ticks_and_references_where_there_are_
 
 def test_the_bracket_speaks_in_factors_alone():
     told = words(bracket([BracketRow("a", residual())]))
-    assert "how many times a small change grows" in told and not [word for word in told if "log10" in word]
+    assert "how many times a small change grows, logarithmic" in told and not [word for word in told if "log10" in word]
     assert {"18", "20", "30"} <= set(told) or {"20", "30", "40"} <= set(told)  # every line of the grid has its number
 
 
@@ -61,7 +62,7 @@ def test_the_figure_of_two_networks_has_their_medians_and_nothing_that_depends_o
     drawing = bracket([BracketRow("bn", made("a", 1.1, 1.2)), BracketRow("ln", made("b", 0.9, 1.3))])
     told = words(drawing)
     assert "at the steepest of 5 samples and at their median; one training of each" in " ".join(told)
-    assert "15.84 to 15.85; median 12.58" in told and "19.95 to 19.96; median 7.94" in told
+    assert "15.849; median 12.589" in told and "19.953; median 7.9433" in told
     assert not {"up to folded", "layer by layer", "the truth lies between"} & set(told)
     found, most = (nodes(drawing, "line", kind)[0] for kind in ("found", "balanced"))
     assert found.get("y1") == most.get("y1") and found.get("y2") != most.get("y2")  # neither hides the other
@@ -72,3 +73,45 @@ def test_powers_of_ten_are_raised_in_a_drawing_and_plain_in_its_label():
     assert [n.text for n in nodes(drawing, "tspan", "sup")] == ["4", "6", "8", "10", "12", "14", "15.06"]
     assert "17.78 to 1015.06" in words(drawing)
     assert "at most 10^15.06" in (ElementTree.fromstring(drawing).get("aria-label") or "")
+
+
+def seen(*slopes, **changes):
+    """A reading at the samples, whose bound is closed."""
+    rows = tuple({"index": i, "log10_lower": s, "log10_upper": s + 1e-9} for i, s in enumerate(slopes))
+    ends = {"log_lower": max(slopes) * LN10, "log_upper": (max(slopes) + 1e-9) * LN10}
+    return residual(samples=rows, **ends, **changes)
+
+
+def caption(*rows):
+    return next(line for line in words(bracket(rows)) if "how many times" in line)
+
+
+def test_the_caption_says_of_the_samples_what_does_not_hold_of_all_rows():
+    point, anywhere = seen(*[1.0] * 6), residual(scope=Scope.parse("global"))
+    assert caption(BracketRow("a", point)).endswith(", at the steepest of 6 samples and at their median")
+    mixed = caption(BracketRow("a: point", point), BracketRow("a: global", anywhere))
+    assert mixed.endswith("; at the samples: the steepest of 6 samples and their median")
+    assert "samples" not in caption(BracketRow("a", point), BracketRow("b", seen(*[1.0] * 7)))
+
+
+def test_a_figure_of_different_samples_says_that_they_are_not_to_be_compared():
+    rows = [BracketRow(name, seen(*[1.0] * 6, batch=f"sha256:{name}")) for name in "ab"]
+    assert caption(*rows).startswith("measured on different samples: not to be compared")
+    assert "different samples: not to be compared" in words(bracket(rows, NARROW))
+    assert "different samples" not in caption(rows[0], rows[0])
+
+
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=lambda shape: shape.name)
+def test_several_trainings_share_a_row_with_a_dot_each(shape):
+    trained = [seen(*[0.9 + 0.02 * i] * 5, 1.1 + 0.1 * i, weights=f"sha256:{i}") for i in range(5)]
+    drawing = bracket([BracketRow("bn", trained[0], others=tuple(trained[1:]))], shape)
+    assert len(nodes(drawing, "g", "row")) == 1
+    assert [len(nodes(drawing, "circle", kind)) for kind in ("steepest", "typical")] == [6, 6]  # five and the key
+    told = words(drawing)
+    assert "median 8.7096 (7.9433 to 9.5499)" in told
+    assert {"8", "10", "15", "20", "30"} <= set(told) or {"10", "15", "20", "30"} <= set(told)
+    if shape.wide:
+        assert "steepest 19.953 (12.589 to 31.623)" in told and "a dot is one training" in " ".join(told)
+    open_still = [residual(log_upper=log * LN10) for log in (2.0, 3.0, math.inf)]
+    drawing = bracket([BracketRow("bn", open_still[0], others=tuple(open_still[1:]))], shape)
+    assert "between 17.78 and 1,000 (17.78 to infinite)" in words(drawing)

@@ -175,7 +175,7 @@ def test_only_the_product_as_published_bears_the_name_of_corollary_11():
 
 def test_the_median_sample_is_told_beside_the_steepest():
     rows = tuple({"index": i, "log10_lower": 0.1 * i, "log10_upper": 0.1 * i + 1e-6} for i in range(5))
-    said = "That is about the steepest of 5 samples; the median is 1.584."
+    said = "That is about the steepest of 5 samples; the median is 1.5849."
     assert said in " ".join(reading_text(reading(samples=rows)).split())
     assert "median" not in reading_text(reading(samples=rows, scope=Scope.parse("global")))
 

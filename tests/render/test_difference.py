@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.compare import compare_readings
@@ -147,10 +150,13 @@ def test_medians_are_told_beside_the_steepest_sample():
     def rows(*slopes):
         return tuple({"index": i, "log10_lower": s, "log10_upper": s + 1e-8} for i, s in enumerate(slopes))
 
-    a, b = reading(samples=rows(0.1, 0.1, 0.1, 0.1, 1.2)), reading(samples=rows(0.2, 0.2, 0.2, 0.2, 1.0))
+    slopes = ((0.1, 0.1, 0.1, 0.1, 1.2), (0.2, 0.2, 0.2, 0.2, 1.0))
+    a, b = (reading(samples=rows(*some), batch="sha256:x") for some in slopes)
     told = " ".join(difference_verdict(compare_readings(a, b)))
-    assert "The median slope of 5 samples is 1.258 in A and 1.584 in B" in told
+    assert "The median slope of 5 samples is 1.2589 in A and 1.5849 in B" in told
     assert "B is steeper on 4, A on 1." in told and "One training of each" not in told
+    strange = " ".join(difference_verdict(compare_readings(a, replace(b, batch=""))))
+    assert "in B; whether these are the same samples is not known." in strange and "is steeper on" not in strange
     seeds = compare_readings(replace(a, weights="sha256:a"), replace(b, weights="sha256:b"))
     assert "One training of each: another may turn this round." in difference_verdict(seeds)
     assert "median" not in " ".join(difference_verdict(compare_readings(a, reading())))
@@ -178,11 +184,31 @@ def test_bounds_are_shown_rounded_up_and_slopes_rounded_down():
     assert shown["lower (found)"] == ("1.3385", "1.3385")
 
 
-def test_a_change_is_that_of_the_numbers_shown():
-    a, b = (reading(log_upper=log * LN10, log_lower=1.2) for log in (1.6104, 2.0765))
-    for row in difference_totals([compare_readings(a, b)]).rows:
-        if "inf" not in row:
-            assert float(row[4]) == pytest.approx(float(row[3]) - float(row[2]), abs=1e-9)
+def test_a_change_is_taken_before_its_ends_are_rounded():
+    """Upper and lower end moved by the same 0.17642, and the two are shown rounded in opposite ways."""
+    ends = ((1.222339, 1.222338), (1.398759, 1.398758))
+    a, b = (reading(log_upper=up * LN10, log_folded=2.0, log_lower=low * LN10) for up, low in ends)
+    rows = {row[1]: row[2:5] for row in difference_totals([compare_readings(a, b)]).rows}
+    assert rows["upper"] == ("1.2224", "1.3988", "+0.1764")
+    assert rows["lower (found)"] == ("1.2223", "1.3987", "+0.1764")
+
+
+@given(st.floats(-9, 9), st.floats(-9, 9))
+@settings(max_examples=60, deadline=None)
+def test_no_decimal_of_a_change_is_false(first, second):
+    a, b = (reading(log_upper=log * LN10, log_folded=9 * LN10, log_lower=-9 * LN10) for log in (first, second))
+    for row in difference_totals([compare_readings(a, b)]).rows[:1]:
+        decimals = len(row[4].partition(".")[2])
+        assert decimals >= 2 and abs(float(row[4]) - (second - first)) <= 0.5000001 * 10.0**-decimals
+
+
+def test_readings_in_other_modes_are_told_so_before_they_are_compared():
+    whole = reading(mode="train", together=True, log_upper=1.0, log_lower=0.5)
+    told = difference_verdict(compare_readings(whole, reading(log_upper=9.0, log_lower=2.0)))
+    assert told[0] == "A was read in mode train (input), one map of the whole batch, B in mode eval (input)."
+    assert any(sentence.startswith("B's steepest sample is steeper") for sentence in told)
+    told = difference_verdict(compare_readings(reading(log_upper=1.0, log_lower=0.5), replace(whole, log_lower=2.0)))
+    assert any(sentence.startswith("B is steeper for certain") for sentence in told)  # it has no samples
 
 
 def test_where_slopes_are_rough_a_median_is_told_by_what_it_lies_between():
@@ -191,7 +217,8 @@ def test_where_slopes_are_rough_a_median_is_told_by_what_it_lies_between():
     def rows(gap, *slopes):
         return tuple({"index": i, "log10_lower": s - gap, "log10_upper": s} for i, s in enumerate(slopes))
 
-    a, b = (reading(samples=rows(0.2, *slopes)) for slopes in ((1.0, 1.1, 1.1, 1.1, 1.2), (0.8, 1.0, 1.0, 1.0, 1.9)))
+    made = partial(reading, batch="sha256:x")
+    a, b = (made(samples=rows(0.2, *slopes)) for slopes in ((1.0, 1.1, 1.1, 1.1, 1.2), (0.8, 1.0, 1.0, 1.0, 1.9)))
     told = " ".join(difference_verdict(compare_readings(a, b)))
     assert "is between 7.94 and 12.6 (rough) in A and between 6.309 and 10 (rough) in B" in told
     assert "B is steeper on 1, A on 0, undecided on 4." in told

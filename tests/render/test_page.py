@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -286,3 +287,51 @@ def test_other_layers_or_another_mode_are_another_network():
     shorter = residual(layers=point.layers[:2], scope=everywhere.scope)
     trained = residual(mode="train", scope=everywhere.scope)
     assert shapes([point, shorter]) == shapes([point, trained]) == [("Residual", 1), ("Residual (2)", 1)]
+
+
+def trained(batch="sha256:x", **changes):
+    """Two networks, three trainings each, at six samples; the steepest sample of the second is steeper."""
+    found = []
+    for seed in range(3):
+        for middle, most in ((0.9 + 0.02 * seed, 1.1 + 0.1 * seed), (0.7 + 0.05 * seed, 1.2 + 0.02 * seed)):
+            slopes = [middle] * 5 + [most]
+            rows = tuple({"index": i, "log10_lower": s, "log10_upper": s + 1e-9} for i, s in enumerate(slopes))
+            ends = {"log_lower": most * LN10, "log_upper": (most + 1e-9) * LN10}
+            found.append(residual(samples=rows, weights=f"sha256:{len(found)}", batch=batch, **ends, **changes))
+    return found
+
+
+def test_readings_with_one_label_are_trainings_of_one_network(tmp_path):
+    page = written(tmp_path, trained(), labels=["BN: point", "LN: point"] * 3)
+    assert (
+        "3 trainings of BN, 3 trainings of LN: of each number the median over them, in brackets the smallest and the "
+        "largest. The median sample's slope is 8.3176 (7.9433 to 8.7096) for BN, 5.6234 (5.0119 to 6.3096) for LN: "
+        "each training of LN lies below each of BN. The steepest sample's is 15.849 (12.589 to 19.953) for BN, 16.596 "
+        "(15.849 to 17.378) for LN: the ranges overlap."
+    ) in unescape(page)
+    assert "one training of each" not in page and "has the smallest bound" not in page
+    assert page.count('class="row ') == 2 * (2 + 6)  # wide and narrow, two networks, and six sections of their own
+    assert {"<h2>BN</h2>", "<h2>BN (3)</h2>"} <= set(re.findall(r"<h2>[^<]*</h2>", page))
+
+
+def test_without_labels_a_name_that_comes_again_is_no_training_of_the_same_network(tmp_path):
+    page = written(tmp_path, trained())
+    assert "Of 6 networks, one training of each, Residual has the smallest bound" in page
+
+
+def test_what_was_measured_on_different_samples_or_in_another_mode_is_not_ranked(tmp_path):
+    here, there = trained()[:1], trained(batch="sha256:y")[1:2]
+    page = written(tmp_path, [*here, *there], labels=["a", "b"])
+    assert "Measured on different samples" in page
+    ranking = ("has the smallest bound", "At their median", "The steepest slope found is", "one training of each")
+    assert not [words for words in ranking if words in page]
+    whole = residual(mode="train", together=True, batch="sha256:x")
+    page = written(tmp_path, [*here, whole], labels=["a", "b"])
+    assert "read in different modes" in page and not [words for words in ranking[:3] if words in page]
+
+
+def test_another_training_in_another_scope_is_not_taken_for_the_same_network():
+    point, _, everywhere = scopes()
+    other = [residual(weights="sha256:a"), residual(weights="sha256:b", scope=everywhere.scope)]
+    assert shapes(other, ["a", "a"]) == [("a", 1), ("a (2)", 1)]
+    assert shapes([point, everywhere], ["a", "a"]) == [("a", 2)]

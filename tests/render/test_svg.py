@@ -24,6 +24,12 @@ def test_a_scale_holds_zero_and_every_finite_value_and_puts_infinities_at_its_ed
     assert 100 < axis.at(5.0) < axis.at(0.0) < 300
 
 
+@pytest.mark.parametrize("low", [x / 10 for x in range(10)])
+@pytest.mark.parametrize("span", [0.15, 0.3, 0.5, 0.7, 1.0, 1.6])
+def test_an_axis_of_some_decades_has_three_ticks_or_more(low, span):
+    assert 3 <= len(svg.decade_ticks(low, low + span, 8)) <= 9 + (span > 1)
+
+
 @pytest.mark.parametrize("wanted", [[50, 50, 50], [0, 1, 200], [99, 100, 100], [10, 50, 90]])
 def test_labels_are_moved_apart_and_stay_inside(wanted):
     places = svg.spread_places(wanted, 17, 0, 100)

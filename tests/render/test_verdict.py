@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -9,10 +10,13 @@ from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.console import reading_text
+from normgauge.render.judgement import next_steps
 from normgauge.render.panel import panel, reading_notebook
 from normgauge.render.verdict import (
     balance_sentence,
+    gap_line,
     judgement,
+    median_words,
     standing_sentence,
     trouble_sentences,
     use_sentence,
@@ -40,6 +44,7 @@ def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_us
     ("decades", "said"),
     [
         (0.1, "tight: at most 1.26 times what occurs"),
+        (0.182, "of use: at most 1.521 times what occurs"),
         (2.0, "loose, up to 100 times what occurs: a ceiling"),
         (9.0, "of no practical use here, 10^9.00 times what was found. Go by the slope found"),
         (math.inf, "of no use here. Go by the slope found"),
@@ -57,12 +62,14 @@ def test_what_was_not_found_elsewhere_is_not_ruled_out():
 
 def test_a_bound_is_shown_rounded_up_and_a_slope_rounded_down():
     held = reading(log_lower=math.log(38.308523), log_upper=math.log(38.308524))
-    assert "found at the samples is 38.3," in verdict_line(held) and "at most 38.31 times" in verdict_line(held)
+    assert "found at the samples is 38.308," in verdict_line(held) and "at most 38.309 times" in verdict_line(held)
+    rough = reading(log_lower=math.log(38.308523), log_upper=math.log(38.3092))
+    assert "found at the samples is 38.3," in verdict_line(rough) and "at most 38.31 times" in verdict_line(rough)
 
 
 def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
-    assert "0 have a smaller slope found, on data of their own: it is below " in standing_sentence(
-        reading(log_lower=-9.0)
+    assert standing_sentence(reading(log_lower=-9.0)).startswith(
+        "Of 9 reference networks, each on data of its own size and scale, 0 have a smaller slope found: it is below "
     )
     assert " and below" not in standing_sentence(reading(log_lower=90.0, log_upper=91.0))
     assert standing_sentence(reading(scope=Scope.parse("ball:7"))) == ""
@@ -107,5 +114,38 @@ def test_what_weights_and_normalizers_do():
 
 def test_ends_that_meet_are_called_the_same():
     held = reading(log_lower=math.log(21.84), log_upper=math.log(21.84) + 1e-7)
-    assert "is 21.84, so the truth is known to 0.1 %" in verdict_line(held)
-    assert use_sentence(held) == "The bound is tight: what occurs comes within 0.1 % of it."
+    assert "is 21.840, so the truth is known to 0.001 %" in verdict_line(held)
+    assert use_sentence(held) == "The bound is tight: what occurs comes within 0.001 % of it."
+    near = reading(log_lower=math.log(21.84), log_upper=math.log(21.84) + 1e-4)
+    assert "is 21.84, so the truth is known to 0.1 %" in verdict_line(near)
+
+
+def test_no_layer_is_given_more_slack_than_what_it_is_told_against():
+    """Slack is measured along one direction against the balanced bound: elsewhere it is no part of the gap."""
+    here = reading()
+    slack, whole = here.layer("head").log_slack, sum(layer.log_slack for layer in here.layers)
+    assert "head (Linear) has the most slack, 0.44 decades beyond what it did." in verdict_line(here)
+    small = [replace(here, log_upper=here.log_lower + 0.9 * slack), replace(here, scope=Scope.parse("global"))]
+    places = ["the steepest direction found", "the steepest direction at the sample where the search began"]
+    for found, place in zip(small, places, strict=True):
+        assert slack < whole and (
+            f"Along {place} the slack of all layers adds up to 0.66 decades, of which head (Linear) has the most, 0.44."
+        ) in verdict_line(found)
+        assert "decades beyond what it did" not in verdict_line(found)
+        assert f"most slack along {place}:" in " ".join(next_steps(found)) or found.gap > 0.05
+
+
+def test_a_median_is_a_value_that_was_seen_and_is_rounded_to_the_nearest():
+    def median(value, width):
+        low = math.log10(value)
+        return median_words(reading(samples=[{"index": 0, "log10_lower": low, "log10_upper": low + width}] * 6))
+
+    assert (median(9.37649, 1e-9), median(9.15716, 1e-9), median(9.378, 1e-4)) == ("9.3765", "9.1572", "9.38")
+    assert median(9.378, 0.1) == "between 9.37 and 11.81 (rough)"  # ends are rounded outwards
+    pair = [{"index": 0, "log10_lower": math.log10(v), "log10_upper": math.log10(v)} for v in (1, 1, 2, 8, 9, 9)]
+    assert median_words(reading(samples=pair)) == "4"  # of an even number the geometric mean of the middle two
+
+
+def test_the_line_of_the_gap_has_no_digit_that_the_others_deny():
+    tight = reading(log_lower=1.222340001 * LN10, log_upper=1.222340003 * LN10)
+    assert "upper 1.22235" in gap_line(tight) and "lower 1.22234, gap 0.00001 decades" in gap_line(tight)

@@ -38,13 +38,13 @@ def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
 def gap_remarks(reading: Reading) -> Iterator[Remark]:
     """The layer whose gain reaches furthest beyond what it did along the steepest direction found."""
     owner, gap = reading.gap_owner(), (reading.log_capacity - reading.log_lower) / LN10
-    if owner is None or not 0.05 < gap < float("inf"):
+    if owner is None or not 0.05 < gap < float("inf") or (owner.log_slack or 0.0) > gap * LN10:
         return
     yield Remark(
         "gap",
         owner.name,
         f"at the samples the layers' gains multiply to {gap:.2f} decades above the largest slope found; "
-        f"{owner.name} ({owner.kind}) owns the largest share, {(owner.log_slack or 0.0) / LN10:.2f}.",
+        f"{owner.name} ({owner.kind}) has the largest share, {(owner.log_slack or 0.0) / LN10:.2f}.",
         {"gap": gap, "share": (owner.log_slack or 0.0) / LN10},
         Severity.FACT,
         depth=owner.depth,

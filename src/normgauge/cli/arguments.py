@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from normgauge.loading import find_batch, load_model
 if TYPE_CHECKING:
     from torch import nn
 
+CODE_PLACE = re.compile(r"\.py:\w+$")
 CODE = "file.py:function or package.module:callable"
 
 
@@ -77,6 +79,11 @@ def readings_at(name: str) -> list[Reading]:
     """
     if name.startswith(reference.PREFIX):
         return reference.load_reference(name)
+    if CODE_PLACE.search(name):
+        raise ReadingError(
+            f"{name}: expected a file of readings, got a network; measure it first: "
+            f"normgauge gauge {name} --batch BATCH --json FILE"
+        )
     items = read_items(name)
     try:
         return [Reading.from_json(item) for item in items]

@@ -64,12 +64,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Read the arguments; for an option there is not, name the nearest of the command."""
+        """Read the arguments; for an option there is not, name the nearest of the command.
+
+        What stands alone behind an option belongs to the list that stands alone before it, as in ``A --label X B``.
+        """
         found, left = self.parse_known_args(args, namespace)
-        if left:
-            owner: Parser = getattr(found, "parser", self)
-            near = nearest(left[0].partition("=")[0], owner._option_string_actions)
-            owner.error(f"unrecognized arguments: {' '.join(left)}" + (f"; did you mean {near}?" if near else ""))
+        owner: Parser = getattr(found, "parser", self)
+        unknown = next((word for word in left if word.startswith("-")), "")
+        listed = next((a for a in owner._actions if not a.option_strings and a.nargs in ("+", "*")), None)
+        if left and not unknown and listed is not None and listed.choices is None and listed.type is None:
+            getattr(found, listed.dest).extend(left)
+        elif left:
+            near = nearest((unknown or left[0]).partition("=")[0], owner._option_string_actions)
+            wrong = left[left.index(unknown) :] if unknown and listed is not None else left
+            owner.error(f"unrecognized arguments: {' '.join(wrong)}" + (f"; did you mean {near}?" if near else ""))
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -18,8 +18,15 @@ from normgauge.monitor.watching.scene import read_runs
 from normgauge.render.document import section
 from normgauge.render.figures import FORMATS, NO_PNG, figure_formats, save, write_drawings
 from normgauge.render.markup import Markup, clean
-from normgauge.render.numbers import plural
-from normgauge.render.page import apart_networks, body, grouped_readings, report
+from normgauge.render.numbers import plural, told_apart
+from normgauge.render.page import (
+    apart_networks,
+    body,
+    compared_networks,
+    grouped_readings,
+    network_trainings,
+    report,
+)
 from normgauge.render.runs import runs_html
 from normgauge.render.runs_console import run_snapshot
 from normgauge.render.runs_data import LabelledRun
@@ -35,6 +42,8 @@ examples:
       trainings side by side: each a run file, its folder, or a folder of runs
   normgauge report a.json --beside resnet20 --beside b.json
       a reference that comes with normgauge, and the readings of a file, as further rows of the bracket
+  normgauge report --label BN b0.json --label BN b1.json --label LN l0.json --label LN l1.json
+      two networks, two trainings of each: one row for each network, a dot for each training
   normgauge report a.json --figures figures
       every figure as SVG besides, and as PNG after `pip install 'normgauge[plot]'`; of runs loss, P_w, capacity and
       every total and column over the steps
@@ -52,7 +61,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a reference or a file of readings to compare with",
     )
-    parser.add_argument("--label", metavar="NAME", action="append", help="what the next file of readings is called")
+    parser.add_argument(
+        "--label",
+        metavar="NAME",
+        action="append",
+        help="what a file of readings is called: one for each, in their order; files that share one are several "
+        "trainings of a network, shown by their median and range",
+    )
     parser.add_argument("--figures", metavar="DIR", help="write every figure into this folder as well")
     parser.add_argument(
         "--figure-format",
@@ -79,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--label: expected one for each of {plural(len(files), 'file')} of readings, got {len(args.label)}"
         )
-    named = zip(files, args.label or [None] * len(files), strict=True)
+    named = zip(files, args.label or told_apart([Path(name).stem for name in files], "{} ({})"), strict=True)
     found = [item for name, label in named for item in file_readings(Path(name), label)]
     labels, readings = [label for label, _ in found], [reading for _, reading in found]
     if not readings and args.beside:
@@ -91,8 +106,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         report(readings, args.html, labels=labels, beside=beside)
     counts = [plural(len(group), noun) for group, noun in ((runs, "run"), (readings, "reading")) if group]
-    apart = apart_networks(grouped_readings(readings, labels))
-    said = [*apart, f"{args.html}: {', '.join(counts)}", *filter(None, [note])]
+    groups = grouped_readings(readings, labels)
+    compared = [compared_networks(groups)] if network_trainings(groups) else []
+    said = [*apart_networks(groups), *compared, f"{args.html}: {', '.join(counts)}", note]
+    said = [line for line in said if line]
     if args.figures is not None:
         said += _figures(args, runs, readings, labels)
 

@@ -38,6 +38,7 @@ from normgauge.core.errors import ReadingError
 from normgauge.core.fields import Misfit, record_form
 from normgauge.core.multipliers import MOST_KEPT, Multipliers
 from normgauge.core.reading import Published, Reading, Sigma
+from normgauge.core.spelled import LN10
 
 LOSSES = {"cross_entropy": (2, 0), "softmax_l1": (0.5, 0), "l1_sum": (1, 1), "huber_sum_delta_1": (1, 1)}
 LOSSES |= {"bce_with_logits_sum": (1, 1), "bce_with_logits_mean": (1, -1)}  # constant² = factor · outputs^power
@@ -57,6 +58,7 @@ def check_consistency(reading: Any) -> list[str]:
         witnessed_slope,
         beyond,
         derived,
+        middle,
         evidence_fits,
         kept_numbers,
         refuted,
@@ -229,6 +231,22 @@ def derived(reading: Row) -> Iterator[str]:
         yield from difference_sentence(
             "log10_displacement", stored_number(reading, "log10_displacement"), again, NEUTRAL
         )
+
+
+def middle(reading: Row) -> Iterator[str]:
+    """The median slope is that of the samples; files of older versions do not store it."""
+    if "log10_median" not in reading:
+        return
+    try:
+        stored, again = reading["log10_median"], Reading.from_json(reading).log_median
+    except ReadingError:
+        return  # `form` says what is wrong
+    if (stored is None) != (again is None):
+        words = ["none" if ends is None else "one" for ends in (stored, again)]
+        yield f"log10_median: {words[0]} stored, {words[1]} recomputed"
+    elif stored is not None and again is not None:
+        for end, log in (("lower", again.lo), ("upper", again.hi)):
+            yield from difference_sentence(f"log10_median.{end}", stored_number(stored, end), log / LN10)
 
 
 def evidence_fits(reading: Row) -> Iterator[str]:

@@ -214,8 +214,9 @@ class LayerRecord(Stored):
     log_slack: Annotated[
         Log | None,
         Told(
-            "what the gain allows over what the step did along the direction of `log10_reached`; the largest owns the "
-            "gap. `null` where no direction could be followed",
+            "what the gain allows over what the step did along the direction of `log10_reached`; in a chain these add "
+            "up to how far `log10_balanced` lies above what the network did to it. `null` where no direction could be "
+            "followed",
             varies=True,
         ),
     ] = None
@@ -567,8 +568,18 @@ class Reading(Stored):
         return tuple(LogInterval(low * LN10, max(low, high) * LN10) for low, high in ends)
 
     @property
+    @Told(
+        "at five samples or more, what encloses their median slope: the medians of `log10_lower` and of `log10_upper` "
+        "over `samples`; of an even number the mean of the middle two, which is the geometric mean of the factors. "
+        "`null` elsewhere",
+        absent=None,
+        varies=True,
+    )
     def log_median(self) -> LogInterval | None:
-        """The median slope of five samples or more, between the medians of both ends; None elsewhere."""
+        """The median slope of five samples or more, between the medians of both ends; None elsewhere.
+
+        Of an even number it is the geometric mean of the middle two slopes.
+        """
         ends = self.sample_ends
         return LogInterval(median(e.lo for e in ends), median(e.hi for e in ends)) if len(ends) >= FEW else None
 
@@ -606,7 +617,11 @@ class Reading(Stored):
             raise AttributeError(unknown_name("a reading", name, names, ASKED))
 
     def gap_owner(self) -> LayerRecord | None:
-        """The layer whose gain reaches furthest beyond what it did along the worst direction found."""
+        """The layer whose gain reaches furthest beyond what it did along the direction that was followed.
+
+        That is the steepest one found at the samples; in a ball or everywhere it is that of the sample where the search
+        began, and another layer may have the slack where a steeper slope was found.
+        """
         scored = [record for record in self.layers if record.log_slack is not None]
         return max(scored, key=lambda record: record.log_slack or 0.0, default=None)
 

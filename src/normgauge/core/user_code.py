@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from normgauge.core.answers import nearest
 from normgauge.core.errors import LoadError, NormgaugeError
 
 
@@ -91,7 +92,9 @@ def _from_file(path: Path) -> ModuleType:
         LoadError: when it is missing or fails.
     """
     if not path.is_file():
-        raise LoadError(f"{path}: expected a Python file, got no such file")
+        near = nearest(path.name, [other.name for other in path.parent.glob("*.py")])
+        meant = f"; did you mean {path.with_name(near)}?" if near else ""
+        raise LoadError(f"{path}: expected a Python file, got no such file{meant}")
     resolved = path.resolve()
     name = f"_normgauge_user_{resolved.stem}_{abs(hash(str(resolved))):x}"
     if name in sys.modules:

@@ -6,13 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import svg
 from normgauge.render.markup import Content, Markup
-from normgauge.render.numbers import DOWN, UP, format_factor, plural
+from normgauge.render.numbers import format_between, plural
 from normgauge.render.svg import ROOM, Axis, Shape
-from normgauge.render.verdict import median_words, other_weights
+from normgauge.render.trainings import median_slopes, middle_slope, spread_words, steepest_slopes
+from normgauge.render.verdict import (
+    apart_readings,
+    found_words,
+    interval_words,
+    median_words,
+    most_words,
+    other_weights,
+)
 
 THICK = 12.0
 SEEN = 2.0  # pixels of a bar that can be told from a line
@@ -22,6 +31,9 @@ KEY = (
     ("tick balanced solid", "at most"),
     ("truth strong", "the truth lies between"),
     ("tick median", "the median sample"),
+    ("dot steepest", "the steepest slope of a training"),
+    ("dot typical", "the median sample of a training"),
+    ("tick median solid", "the median of the trainings"),
     ("reference", "for comparison"),
 )
 
@@ -34,25 +46,41 @@ class BracketRow:
         label: in words.
         reading: whose bounds.
         kind: ``now`` for the one the page speaks of, ``beside`` for a reference, else empty.
+        others: further trainings of the same network, read in the same scope; the row is then about all of them.
     """
 
     label: str
     reading: Reading
     kind: str = ""
+    others: tuple[Reading, ...] = ()
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """All that the row is about."""
+        return (self.reading, *self.others)
 
     @property
     def marks(self) -> tuple[float, ...]:
-        """Found and at most, then both ends of the median sample where there is one, in decades."""
-        median = self.reading.log_median
-        ends = [self.reading.log_lower, self.reading.log_upper, *((median.lo, median.hi) if median else ())]
+        """Found and at most, then both ends of the median sample where there is one, in decades; of each reading."""
+        ends = [end for r in self.readings for end in (r.log_lower, r.log_upper)]
+        ends += [end for r in self.readings if r.log_median for end in (r.log_median.lo, r.log_median.hi)]
         return tuple(end / LN10 for end in ends)
 
     @property
     def numbers(self) -> str:
-        """From the slope found to the upper bound, in full, and the median."""
-        found, most, median = format_factor(self.reading.log_lower, DOWN), self.reading.log_upper, self.median
-        ends = f"{found}, no finite bound" if most == math.inf else f"{found} to {format_factor(most, UP)}"
-        return f"{ends}; median {median}" if median else ends
+        """What its lines say, in one."""
+        return "; ".join(self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """From the slope found to the upper bound, in full, and the median; of several trainings the spread of each."""
+        if self.others:
+            medians = median_slopes(self.readings)
+            steepest = f"{'steepest ' if medians else ''}{spread_words(steepest_slopes(self.readings))}"
+            return [steepest, f"median {spread_words(medians)}"] if medians else [steepest]
+        low, high, median = self.reading.log_lower, self.reading.log_upper, self.median
+        ends = f"{found_words(self.reading)}, no finite bound" if high == math.inf else format_between(low, high)
+        return [f"{ends}; median {median}" if median else ends]
 
     @property
     def median(self) -> str:
@@ -65,18 +93,13 @@ def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
 
     What is infinite runs off the right edge, nothing found off the left.
     """
-    longest = max(svg.text_width(row.numbers) for row in rows)
+    longest = max(svg.text_width(line) for row in rows for line in row.lines)
     label_room, number_room = (262.0, max(170.0, longest + 8)) if shape.wide else (4.0, 4.0)
-    height = 28.0 if shape.wide else 40.0
+    height = (40.0 if any(row.others for row in rows) else 28.0) if shape.wide else 40.0
     marks = [row.marks for row in rows]
     axis = _axis([v for row in marks for v in row], label_room + 10, shape.width - number_room - 12)
     bottom = 6 + height * len(rows)
-    shown = {"tick found solid", "tick balanced solid"}
-    shown |= (
-        {"truth strong"} if any(axis.pixel(most) - axis.pixel(found) > SEEN for found, most, *_ in marks) else set()
-    )
-    shown |= {"tick median"} if any(row.median for row in rows) else set()
-    shown |= {"reference"} if any(row.kind == "beside" for row in rows) else set()
+    shown = _shown(rows, axis)
     return svg.drawing(
         (shape.width, bottom + 40),
         shape.name,
@@ -88,6 +111,28 @@ def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
     )
 
 
+def _shown(rows: Sequence[BracketRow], axis: Axis) -> set[str]:
+    """What the key has to explain."""
+    alone = [row for row in rows if not row.others]
+    wide = any(
+        axis.pixel(r.log_upper / LN10) - axis.pixel(r.log_lower / LN10) > SEEN for row in rows for r in row.readings
+    )
+    return {
+        kind
+        for kind, there in (
+            ("tick found solid", alone),
+            ("tick balanced solid", alone),
+            ("truth strong", wide),
+            ("tick median", any(row.median for row in alone)),
+            ("reference", any(row.kind == "beside" for row in rows)),
+            ("dot steepest", len(alone) < len(rows)),
+            ("tick median solid", len(alone) < len(rows)),
+            ("dot typical", any(median_slopes(row.readings) for row in rows if row.others)),
+        )
+        if there
+    }
+
+
 def _axis(values: Sequence[float], start: float, end: float) -> Axis:
     """An axis that holds every finite decade, with more room on the side of an infinite one."""
     finite = [v for v in values if math.isfinite(v)] or [0.0]
@@ -97,21 +142,40 @@ def _axis(values: Sequence[float], start: float, end: float) -> Axis:
 
 
 def _told(rows: Sequence[BracketRow], room: float) -> str:
-    """What the axis counts; where there is room for it at how many samples, and that one training is one."""
-    counts = {len(row.reading.samples) for row in rows if row.median}
-    at = f", at the steepest of {plural(counts.pop(), 'sample')} and at their median" if len(counts) == 1 else ""
-    once = "; one training of each" if other_weights([row.reading for row in rows]) else ""
-    short = "how many times a small change grows"
-    return next((long for long in (f"{short}{at}{once}", f"{short}{once}") if svg.text_width(long) <= room), short)
+    """What the axis counts; where there is room for it at how many samples, and that one training is one.
+
+    What does not hold of all rows is not said of them: those at the samples are named where there are others, and rows
+    that were measured on different samples are told so before anything else.
+    """
+    own = [row for row in rows if row.kind != "beside"]
+    every = [reading for row in own for reading in row.readings]
+    once = "; one training of each" if other_weights([row.reading for row in own]) else ""
+    once = "; a dot is one training" if any(row.others for row in own) else once
+    axis, apart = "how many times a small change grows, logarithmic", "different samples: not to be compared"
+    told = [f"{axis}{_samples(every)}{once}", f"{axis}{once}", axis]
+    if apart_readings(every):
+        told = [f"measured on {apart} at them; {axis}", apart]
+    return next((long for long in told if svg.text_width(long) <= room), told[-1])
+
+
+def _samples(readings: Sequence[Reading]) -> str:
+    """At how many samples was measured, if it is the same wherever it was at samples, with a median each."""
+    near = [r for r in readings if r.scope.kind == "point"]
+    counts = {len(r.samples) if r.log_median else 0 for r in near}
+    if len(counts) != 1 or 0 in counts:
+        return ""
+    count = plural(counts.pop(), "sample")
+    if len(near) < len(readings):
+        return f"; at the samples: the steepest of {count} and their median"
+    return f", at the steepest of {count} and at their median"
 
 
 def describe_bracket(rows: Sequence[BracketRow]) -> str:
     """Describe the figure in words, for a screen reader."""
     told = "; ".join(
         f"{row.label}: found {row.numbers}"
-        if row.reading.log_upper == math.inf
-        else f"{row.label}: found {format_factor(row.reading.log_lower, DOWN)}, "
-        f"at most {format_factor(row.reading.log_upper, UP)}"
+        if row.reading.log_upper == math.inf or row.others
+        else f"{row.label}: found {found_words(row.reading)}, at most {most_words(row.reading)}"
         for row in rows
     )
     return f"Slopes found and bounds proved: {told}."
@@ -120,12 +184,16 @@ def describe_bracket(rows: Sequence[BracketRow]) -> str:
 def _row(row: BracketRow, marks: Sequence[float], axis: Axis, shape: Shape, y: float) -> Markup:
     middle, baseline = (y + 14, y + 18) if shape.wide else (y + 29, y + 14)
     tone = "ink" if row.kind == "now" else "soft"
-    room = 258 if shape.wide else shape.width - 16 - svg.text_width(row.numbers)
+    lines = row.lines if shape.wide else row.lines[-1:]
+    room = 258 if shape.wide else shape.width - 16 - svg.text_width(lines[0])
     return svg.group(
         f"{row.label}: found {row.numbers}",
         svg.text_line(4, baseline, svg.fit(row.label, room), tone),
-        svg.text_line(shape.width - 4, baseline, row.numbers, tone, "end"),
-        _bar(row, marks, axis, middle),
+        [
+            svg.text_line(shape.width - 4, baseline + place, line, tone, "end")
+            for line, place in zip(lines, (-7.0, 8.0) if len(lines) > 1 else (0.0,), strict=True)
+        ],
+        _dots(row, axis, middle) if row.others else _bar(row, marks, axis, middle),
         class_=f"row {row.kind}",
     )
 
@@ -144,3 +212,27 @@ def _bar(row: BracketRow, marks: Sequence[float], axis: Axis, middle: float) -> 
     ends = [axis.pixel(end) for end in median]
     rough = svg.box(ends[0], middle - 1, ends[1] - ends[0], 2, "rest") if ends and ends[1] - ends[0] > SEEN else None
     return bar, rough, high, low, [(tick(end, 7, "median"), tick(end, -7, "median")) for end in ends[:1]]
+
+
+def _dots(row: BracketRow, axis: Axis, middle: float) -> Content:
+    """A dot a training: its steepest slope above, that of its median sample below; a tick at the median of each."""
+    medians = median_slopes(row.readings)
+    upper, lower = (middle - 6, middle + 7) if medians else (middle, middle)
+    return (
+        _level(row, steepest_slopes(row.readings), axis, upper, "steepest"),
+        _level(row, medians, axis, lower, "typical") if medians else None,
+    )
+
+
+def _level(row: BracketRow, ends: Sequence[LogInterval], axis: Axis, y: float, kind: str) -> Content:
+    """The dots of one kind, each with a line up to its bound where that can be seen."""
+    middle = middle_slope(ends).lo / LN10
+    reach = [(axis.pixel(e.lo / LN10), axis.pixel(e.hi / LN10)) for e in ends]
+    return (
+        [svg.box(low, y - 1.5, high - low, 3.0, "truth strong") for low, high in reach if high - low > SEEN],
+        svg.line(axis.pixel(middle), y - 6, axis.pixel(middle), y + 6, "median solid"),
+        [
+            svg.point_mark(low, y, kind, 3.5, f"{row.label}: {interval_words(e)}")
+            for e, (low, _) in zip(ends, reach, strict=True)
+        ],
+    )

@@ -15,7 +15,7 @@ from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
 from normgauge.render.layertable import reading_layers
 from normgauge.render.markup import clean
-from normgauge.render.numbers import ABSENT, DOWN, UP, format_factor, plural, scope_words
+from normgauge.render.numbers import ABSENT, plural, scope_words
 from normgauge.render.table import Grid
 from normgauge.render.terminal import grid_lines, sentence_lines
 
@@ -78,14 +78,14 @@ def reading_totals(readings: Sequence[Reading]) -> Grid:
         (
             f"at most, {scope_words(r.scope)}",
             str(r.scope),
-            format_factor(r.log_upper, UP),
+            verdict.most_words(r),
             verdict.evidence_words(r),
-            format_factor(r.log_lower, DOWN),
+            verdict.found_words(r),
         )
         for r in readings
     ]
     found = max(readings, key=lambda r: r.log_lower)
-    rows.append(("at least, found", str(found.scope), format_factor(found.log_lower, DOWN), "observed", ABSENT))
+    rows.append(("at least, found", str(found.scope), verdict.found_words(found), "observed", ABSENT))
     headers = ("", "scope", "factor", "evidence", "found there")
     return Grid("How much a small change of the input can grow", headers, tuple(rows), frozenset({2, 4}))
 

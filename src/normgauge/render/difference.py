@@ -11,9 +11,26 @@ from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Differenc
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.console import PRODUCTS, Block
-from normgauge.render.numbers import ABSENT, DOWN, UP, format_decades, format_factor, scope_words, shown_change
+from normgauge.render.numbers import (
+    ABSENT,
+    DOWN,
+    UP,
+    decimals,
+    format_decades,
+    format_factor,
+    scope_words,
+    signed_decades,
+)
 from normgauge.render.table import Grid
-from normgauge.render.verdict import apart_sentence, evidence_words, median_words, other_weights, refutation_sentence
+from normgauge.render.verdict import (
+    apart_sentence,
+    evidence_words,
+    found_words,
+    median_words,
+    most_words,
+    other_weights,
+    refutation_sentence,
+)
 
 ROWS = 20
 NAMED = 3  # layers in the verdict
@@ -23,6 +40,7 @@ def difference_verdict(difference: Difference) -> list[str]:
     """What became of the bound and whose doing it is, then what else must not be missed."""
     ends = (("A", difference.a), ("B", difference.b))
     sentences = [f"{name}: {refutation_sentence(r)}" for name, r in ends if r.log_refuted is not None]
+    sentences += _other_modes(difference)
     if difference.apart:
         sentences.append(apart_sentence(scope_words(difference.a.scope)))
     else:
@@ -30,10 +48,16 @@ def difference_verdict(difference: Difference) -> list[str]:
     sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited]
     if difference.weaker:
         sentences.append(f"B's bound is {evidence_words(difference.b)}, A's was {evidence_words(difference.a)}.")
-    a, b = difference.a, difference.b
-    if (a.mode, a.input_name) != (b.mode, b.input_name):
-        sentences.append(f"A was read in mode {a.mode} ({a.input_name}), B in mode {b.mode} ({b.input_name}).")
     return sentences
+
+
+def _other_modes(difference: Difference) -> list[str]:
+    """That the two are not the same kind of map, before they are compared as if they were."""
+    a, b = difference.a, difference.b
+    if (a.mode, a.input_name, a.together) == (b.mode, b.input_name, b.together):
+        return []
+    modes = [f"mode {r.mode} ({r.input_name}){', one map of the whole batch' * r.together}" for r in (a, b)]
+    return [f"A was read in {modes[0]}, B in {modes[1]}."]
 
 
 def _growth(difference: Difference) -> str:
@@ -41,11 +65,11 @@ def _growth(difference: Difference) -> str:
     if abs(growth) < SAME:
         if math.isinf(difference.b.log_upper) and difference.b.log_upper > 0:
             return f"Neither A nor B has a finite bound {place}."
-        return f"The bound {place} is the same in A and B, {format_factor(difference.b.log_upper, UP)}."
+        return f"The bound {place} is the same in A and B, {most_words(difference.b)}."
     if growth == math.inf:
-        return f"B has no finite bound {place}; A's is {format_factor(difference.a.log_upper, UP)}."
+        return f"B has no finite bound {place}; A's is {most_words(difference.a)}."
     if growth == -math.inf:
-        return f"B's bound {place} is {format_factor(difference.b.log_upper, UP)}; A has no finite one."
+        return f"B's bound {place} is {most_words(difference.b)}; A has no finite one."
     return f"B's bound {place} is {format_factor(growth)} times A's ({signed_decades(growth)} decades)."
 
 
@@ -56,30 +80,32 @@ def _certain(difference: Difference) -> str:
         return "The weights are the same in A and B: what differs is the samples or how they were measured."
     for name, steep, other, low in (("B", b, "A", a), ("A", a, "B", b)):
         if steep.log_lower > low.log_upper:
-            who = f"{name}'s steepest sample" if a.scope.kind == "point" else name
-            found, most = format_factor(steep.log_lower, DOWN), format_factor(low.log_upper, UP)
+            who = f"{name}'s steepest sample" if a.scope.kind == "point" and not steep.together else name
+            found, most = found_words(steep), most_words(low)
             lies = f"a slope of {found} was found, and {other} has at most {most}"
             if low.certain:
                 return f"{who} is steeper for certain: {lies}."
             if low.evidence in (Evidence.PROVED, Evidence.COMPUTED):
                 return f"{who} is steeper: {lies} ({evidence_words(low)})."
             return f"Undecided which is steeper: in {name} {lies}, but that bound is {low.evidence}, not proved."
-    ends = [f"from {format_factor(r.log_lower, DOWN)} to {format_factor(r.log_upper, UP)}" for r in (a, b)]
+    ends = [f"from {found_words(r)} to {most_words(r)}" for r in (a, b)]
     return f"Undecided which is steeper: the brackets overlap, {ends[0]} in A and {ends[1]} in B."
 
 
 def _sample_by_sample(difference: Difference) -> list[str]:
-    """The median slopes of the samples, and at how many each is steeper, where both have as many."""
+    """The median slopes, where both have as many samples; at how many each is steeper, where they are the same."""
     a, b = difference.a, difference.b
     if len(a.sample_ends) != len(b.sample_ends) or not median_words(a):
         return []
+    medians = f"The median slope of {len(a.sample_ends)} samples is {median_words(a)} in A and {median_words(b)} in B"
+    if not a.batch or a.batch != b.batch:
+        return [f"{medians}; whether these are the same samples is not known."]
     ends = list(zip(a.sample_ends, b.sample_ends, strict=True))
     steeper = [sum(y.lo > x.hi for x, y in ends), sum(x.lo > y.hi for x, y in ends)]
     left = len(ends) - sum(steeper)
-    same = "" if a.batch and b.batch else ", if the batches are the same,"
     told = [
-        f"The median slope of {len(ends)} samples is {median_words(a)} in A and {median_words(b)} in B: sample by "
-        f"sample{same} B is steeper on {steeper[0]}, A on {steeper[1]}{f', undecided on {left}' * bool(left)}."
+        f"{medians}: sample by sample B is steeper on {steeper[0]}, A on {steeper[1]}"
+        f"{f', undecided on {left}' * bool(left)}."
     ]
     return told + ["One training of each: another may turn this round."] * other_weights([a, b])
 
@@ -106,14 +132,6 @@ def _cause(difference: Difference) -> str:
 def _by_layer(difference: Difference) -> float:
     """What became of the balanced bound, which is divided among the layers."""
     return Change(difference.a.log_capacity, difference.b.log_capacity).by or 0.0
-
-
-def signed_decades(log_value: float | None) -> str:
-    """A change in decades with its sign; "·" where there is none."""
-    if log_value is None:
-        return ABSENT
-    shown = format_decades(log_value)
-    return shown if shown.startswith("-") else f"+{shown}"
 
 
 def difference_blocks(differences: Sequence[Difference], names: tuple[str, str], every: bool = False) -> list[Block]:
@@ -200,8 +218,9 @@ def product_changes(difference: Difference) -> Grid:
 
 
 def _cells(change: Change, way: Callable[[float], int] | None = None) -> tuple[str, str, str]:
-    ends = format_decades(change.a, way=way), format_decades(change.b, way=way)
-    return *ends, shown_change(*ends)
+    """Both ends, and the change between them before they were rounded, with the decimals that one of the ends needs."""
+    most = max(2, *(decimals(format_decades(end, way=way)) for end in (change.a, change.b)))
+    return format_decades(change.a, most, way), format_decades(change.b, most, way), signed_decades(change.by, most)
 
 
 def reference_totals(readings: Sequence[Reading], others: Sequence[tuple[str, Sequence[Reading]]]) -> Grid:

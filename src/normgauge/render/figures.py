@@ -18,6 +18,7 @@ from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.document import LIGHT, figure_css
 from normgauge.render.markup import Markup, tag
 from normgauge.render.numbers import scope_words, told_apart
+from normgauge.render.page import bracket_rows
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import WIDE
 from normgauge.render.waterfall import waterfall
@@ -41,7 +42,8 @@ def save(
         readings: what to draw.
         folder: where to; made where it does not exist.
         formats: ``svg``, ``png`` or both.
-        labels: a name for each reading, its scope in words where not given.
+        labels: a name for each reading, its scope in words where not given. Readings that share one in the same scope
+            are several trainings of a network and share a row of the bracket.
 
     Returns:
         The files written.
@@ -53,7 +55,7 @@ def save(
     names = [scope_words(item.scope) for item in items] if labels is None else list(labels)
     if not items or len(names) != len(items):
         raise ReadingError(f"figures: expected readings and a label for each, got {len(items)} and {len(names)} labels")
-    return write_drawings(_drawings(items, names), folder, formats)
+    return write_drawings(_drawings(items, names, labels is not None), folder, formats)
 
 
 def write_drawings(
@@ -104,10 +106,13 @@ def standalone(drawing: str, style: Markup = NO_STYLE) -> str:
     return f'{head} width="{found[1]}" height="{found[2]}">{tag("style", figure_css(), style)}{ground}{body}\n'
 
 
-def _drawings(items: Sequence[Reading], names: Sequence[str]) -> list[tuple[str, str]]:
+def _drawings(items: Sequence[Reading], names: Sequence[str], labelled: bool) -> list[tuple[str, str]]:
+    """Stems and drawings; readings with one label and scope are trainings of one network and share a row."""
     one = len({item.scope for item in items}) == 1
     short = [name.removesuffix(f": {items[0].scope}") if one else name for name in names]
-    drawn = [("bracket", bracket([BracketRow(name, item) for name, item in zip(short, items, strict=True)], WIDE))]
+    named = list(zip(short, items, strict=True))
+    rows = bracket_rows(named) if labelled else [BracketRow(name, item) for name, item in named]
+    drawn = [("bracket", bracket(rows, WIDE))]
     plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in names]
     for name, item in zip(told_apart(plain, "{}-{}"), items, strict=True):  # file names without surprises
         end = f"-{name}" if len(items) > 1 else ""

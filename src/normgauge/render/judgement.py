@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 
 from normgauge.core.reading import Reading
+from normgauge.render.levels import followed_direction
 from normgauge.render.numbers import scope_words
+from normgauge.render.verdict import CLOSED
 
-CLOSED, TIGHT = 0.05, 1.0  # decades between found and proved: no gap to speak of; enough to compare networks by
+TIGHT = 1.0  # decades between found and proved: enough to compare networks by
 STEPS = 3
 WORDS = (
     ("found", "met at an actual input"),
@@ -39,7 +41,8 @@ def _pressing(reading: Reading) -> Iterator[str]:
 def _useful(reading: Reading) -> Iterator[str]:
     owner = reading.gap_owner() if reading.gap > CLOSED else None
     if owner is not None:
-        yield f"Look at {owner.name}, which owns most of the gap: normgauge explain READING.json {owner.name}"
+        along = followed_direction(reading)
+        yield f"Look at {owner.name}, the most slack along {along}: normgauge explain READING.json {owner.name}"
     elif reading.layers:
         steep = max(reading.layers, key=lambda layer: layer.gain.hi)
         yield f"Look at {steep.name}, which can stretch most: normgauge explain READING.json {steep.name}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 
+SHORT = re.compile(r"^([A-Z])[a-z]+([A-Z])[a-z]+(?:\dd)?$")  # BatchNorm1d is BN, LayerNorm LN
 STILL = 0.01  # a log gain that cannot be seen
 
 
@@ -45,6 +47,18 @@ def followed_direction(reading: Reading) -> str:
     if reading.scope.kind == "point":
         return "the steepest direction found"
     return "the steepest direction at the sample where the search began"
+
+
+def called_layer(record: LayerRecord) -> list[str]:
+    """What a layer may be called in a figure, the longest first: with its kind, with that in short, without it.
+
+    A name that has its kind in it stands alone.
+    """
+    short = SHORT.sub(r"\1\2", record.kind)
+    named = (
+        [] if record.kind.lower() in record.name.lower() else [f"{record.name} {kind}" for kind in (record.kind, short)]
+    )
+    return [*dict.fromkeys(named), record.name]
 
 
 def layer_tone(record: LayerRecord) -> str:

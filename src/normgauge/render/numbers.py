@@ -11,9 +11,11 @@ from normgauge.core.spelled import LN10
 
 ABSENT = "·"
 DIGITS = 3
+FULL = 5  # digits of a number whose two ends are `CLOSE`
 CENT = Decimal("0.01")
 UP, DOWN = math.ceil, math.floor
 NEAR = 1e-3  # what rounding one way may move a factor that is written out, as a part of it
+CLOSE = 1e-5  # ends that are so near, as a part of them, are told as one number
 EXACT: dict[Callable[[float], int], float] = {UP: 2e-9, DOWN: 1e-6}
 """A number so near to what is shown of it, as a part of it, counts as that: the gain of an identity, to which 1e-9 is
 added against rounding, is still 1, and a slope of 3, less what its search lost to rounding, still 3."""
@@ -59,39 +61,68 @@ def format_decades(
     return shown.lstrip("-") if float(shown) == 0 else shown
 
 
-def format_factor(log_value: float, way: Callable[[float], int] | None = None) -> str:
+def format_factor(log_value: float, way: Callable[[float], int] | None = None, digits: int = DIGITS) -> str:
     """The factor itself, in full between 0.001 and a million and as a power of ten elsewhere.
 
     What is said to be at most is rounded `UP`, a slope that was found `DOWN`: in three digits, and in a fourth where
-    three would move it by more than a thousandth.
+    three would move it by more than a thousandth. Where more ``digits`` are asked for, the zeros at their end stay.
 
     >>> format_factor(0.0), format_factor(6.907755), format_factor(69.07755), format_factor(float("-inf"))
     ('1', '1,000', '10^30.00', '0')
     >>> format_factor(3.6456725, UP), format_factor(3.6456725, DOWN)
     ('38.31', '38.3')
+    >>> format_factor(2.5808, UP, FULL), format_factor(2.58021683, digits=FULL), format_factor(2.302585093, UP, FULL)
+    ('13.208', '13.200', '10')
     """
     if math.isinf(log_value):
         return "infinite" if log_value > 0 else "0"
     if not -3 <= log_value / LN10 < 6:
-        return f"10^{format_decades(log_value, 2, way)}"
+        return f"10^{format_decades(log_value, 2 if digits < FULL else digits - 1, way)}"
     value = math.exp(log_value)
-    first = max(DIGITS - 1 - math.floor(math.log10(value)), 0)
+    first = max(digits - 1 - math.floor(math.log10(value)), 0)
     shown = "{:,.{}f}".format(*_near_enough(value, first, way, value))
-    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+    whole, _, rest = shown.partition(".")
+    return whole if not rest.strip("0") else shown.rstrip("0") if digits == DIGITS else shown
 
 
-def shown_change(before: str, after: str) -> str:
-    """The change between two numbers as they are shown, with its sign; "·" where that is not a number.
+def known_decimals(log_width: float) -> int | None:
+    """How many decimals are shown of a log whose two ends lie so far apart; None where they need not be many."""
+    return FULL if log_width <= CLOSE else None
 
-    >>> shown_change("1.278", "1.2995"), shown_change("1.00", "inf"), shown_change("1.00", "·")
-    ('+0.0215', '+inf', '·')
+
+def known_digits(log_width: float) -> int:
+    """How many digits are shown of a number whose two ends lie so far apart."""
+    return FULL if log_width <= CLOSE else DIGITS
+
+
+def format_between(low: float, high: float) -> str:
+    """A factor by the logs of its two ends: one number to the nearest where they are `CLOSE`, both of them elsewhere.
+
+    >>> format_between(2.58075, 2.58075 + 1e-8), format_between(2.5807, 2.5812)
+    ('13.207', '13.20 to 13.22')
     """
-    if ABSENT in (before, after):
-        return ABSENT
-    change = Decimal(0) if before == after in ("inf", "-inf") else Decimal(after) - Decimal(before)
-    if change.is_infinite():
-        return f"{'-' if change < 0 else '+'}inf"
-    return f"{change:+.2f}" if not change else f"{change:+f}"
+    if high - low <= CLOSE:
+        return format_factor((low + high) / 2, digits=FULL)
+    return f"{format_factor(low, DOWN, DIGITS + 1)} to {format_factor(high, UP, DIGITS + 1)}"
+
+
+def signed_decades(log_value: float | None, digits: int | None = None) -> str:
+    """A change in decades with its sign, to the nearest; "·" where there is none.
+
+    >>> signed_decades(0.4062, 4), signed_decades(0.0), signed_decades(float("-inf")), signed_decades(None)
+    ('+0.1764', '+0.00', '-inf', '·')
+    """
+    shown = format_decades(log_value, digits)
+    return shown if shown.startswith("-") or log_value is None else f"+{shown}"
+
+
+def decimals(shown: str) -> int:
+    """How many decimals a number is shown with.
+
+    >>> decimals("1.2224"), decimals("inf")
+    (4, 0)
+    """
+    return len(shown.partition(".")[2])
 
 
 def sigma_range(sigma: Mapping[str, float] | None) -> str:

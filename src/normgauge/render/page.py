@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from normgauge.core.bound import Scope
 from normgauge.core.errors import ReadingError
 from normgauge.core.first_notes import measured_output
 from normgauge.core.reading import Reading
@@ -14,10 +15,8 @@ from normgauge.render.bracket import BracketRow, bracket
 from normgauge.render.document import document, fact_list, paragraphs, section, write_file
 from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.numbers import (
-    DOWN,
     UP,
     format_decades,
-    format_factor,
     plural,
     scope_words,
     told_apart,
@@ -25,7 +24,17 @@ from normgauge.render.numbers import (
 from normgauge.render.panel import panel, used_rules
 from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, html_table
-from normgauge.render.verdict import apart_sentence, evidence_words, median_words, other_weights, refutation_sentence
+from normgauge.render.trainings import compared_trainings
+from normgauge.render.verdict import (
+    apart_readings,
+    apart_sentence,
+    evidence_words,
+    found_words,
+    median_words,
+    most_words,
+    other_weights,
+    refutation_sentence,
+)
 
 TERMS = (
     ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound, rounded up. Its evidence says how "
@@ -45,8 +54,8 @@ TERMS = (
     ("published products", "Products of norms and of 1/σ as the literature states them. They depend on the gauge."),
     ("reached", "How much a direction had grown by a layer's output, observed: the steepest one found at the samples, "
      "and in a ball or everywhere the one at the sample where the search for slopes began."),
-    ("slack", "What a layer's gain allows over what the layer did to that direction. The layer with the most slack "
-     "owns the gap."),
+    ("slack", "What a layer's gain allows over what the layer did to that direction. In a chain the slacks add up to "
+     "how far the balanced bound lies above what the whole network did to it."),
     ("scope", "Where an upper bound holds. point: at the samples and nowhere else. ball:R: for all inputs within R of "
      "a sample. global: for all inputs."),
     ("sigma, σ", "What a normalizer divides by: √(variance + ε), one for each channel, group or row."),
@@ -68,17 +77,25 @@ TERMS = (
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One network, measured in one or several scopes."""
+    """One network, measured in one or several scopes.
+
+    Attributes:
+        label: what sets it apart from the others.
+        readings: one a scope.
+        name: what it shares with other trainings of the same network.
+    """
 
     label: str
     readings: tuple[Reading, ...]
+    name: str = ""
 
 
 def grouped_readings(readings: Sequence[Reading], labels: Sequence[str] | None = None) -> list[Group]:
     """Neighbours that are the same network in another scope form one group.
 
     With labels, the same network is what has the same label up to the scope at its end ("a: point", "a: global");
-    without, what has the same name, mode, input and layers.
+    without, what has the same name, mode, input and layers. A label that comes again is that of another training of the
+    same network, whose groups share its name.
     """
     names = (
         [r.model for r in readings] if labels is None else [_stem(n, r) for n, r in zip(labels, readings, strict=True)]
@@ -91,7 +108,29 @@ def grouped_readings(readings: Sequence[Reading], labels: Sequence[str] | None =
         else:
             groups.append(Group(name, (reading,)))
     told = told_apart([group.label for group in groups], "{} ({})")
-    return [Group(label, group.readings) for label, group in zip(told, groups, strict=True)]
+    return [
+        Group(label, group.readings, label if labels is None else group.label)
+        for label, group in zip(told, groups, strict=True)
+    ]
+
+
+def network_trainings(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups by the name they share; empty where none has several."""
+    named: dict[str, list[Group]] = {}
+    for group in groups:
+        named.setdefault(group.name or group.label, []).append(group)
+    return named if len(named) < len(groups) else {}
+
+
+def bracket_rows(named: Sequence[tuple[str, Reading]], chosen: Collection[int] = ()) -> list[BracketRow]:
+    """A row a name and scope, about all readings that share them; ``chosen`` holds the ids of those to point out."""
+    rows: dict[tuple[str, Scope], list[Reading]] = {}
+    for name, reading in named:
+        rows.setdefault((name, reading.scope), []).append(reading)
+    return [
+        BracketRow(name, first, "now" if id(first) in chosen else "", tuple(others))
+        for (name, _), (first, *others) in rows.items()
+    ]
 
 
 def _stem(label: str, reading: Reading) -> str:
@@ -105,6 +144,7 @@ def _belongs(reading: Reading, group: Group) -> bool:
     return (
         all(reading.scope != other.scope for other in group.readings)
         and (reading.model, reading.mode, reading.input_name) == (first.model, first.mode, first.input_name)
+        and len({reading.weights, first.weights} - {""}) < 2
         and [r.name for r in reading.layers] == [r.name for r in first.layers]
     )
 
@@ -123,7 +163,8 @@ def report(
     Args:
         readings: what to show, in this order; one network's scopes, next to each other, share a section.
         path: the file to write.
-        labels: a name for each reading; the model's class name where it is not given.
+        labels: a name for each reading; the model's class name where it is not given. Readings that share one in the
+            same scope are several trainings of a network, told by their median and range.
         title: heading of the page.
         lead: sentences to open with.
         beside: readings to compare with, each with a label: extra rows in the bracket.
@@ -198,12 +239,15 @@ def network_overview(groups: Sequence[Group], extra: Sequence[BracketRow], lead:
         lead: what to say first, in place of `compared_networks`.
     """
     named = [
-        (f"{group.label}, {reading.scope}" if len(group.readings) > 1 else group.label, reading, i)
+        (_scoped(group.label, reading, group), reading, i)
         for i, group in enumerate(groups)
         for reading in group.readings
     ]
+    drawn = [
+        (_scoped(group.name or group.label, reading, group), reading) for group in groups for reading in group.readings
+    ]
     firsts = {id(group.readings[0]) for group in groups if len(group.readings) > 1}
-    rows = [*(BracketRow(name, reading, "now" if id(reading) in firsts else "") for name, reading, _ in named), *extra]
+    rows = [*bracket_rows(drawn, firsts), *extra]
     refuted = [
         f"{name}: {refutation_sentence(reading)}" for name, reading, _ in named if reading.log_refuted is not None
     ]
@@ -212,7 +256,7 @@ def network_overview(groups: Sequence[Group], extra: Sequence[BracketRow], lead:
         tag("h2", "Side by side", class_="first"),
         paragraphs(refuted, "warn"),
         paragraphs([] if lead else apart_networks(groups), "warn"),
-        paragraphs([" ".join(lead) or compared_networks(groups)], "verdict"),
+        paragraphs(filter(None, [" ".join(lead) or compared_networks(groups)]), "verdict"),
         captioned_figure("Where the truth lies", both_shapes(lambda shape: bracket(rows, shape))),
         html_table(_totals(named)),
     )
@@ -220,30 +264,50 @@ def network_overview(groups: Sequence[Group], extra: Sequence[BracketRow], lead:
 
 def apart_networks(groups: Sequence[Group]) -> list[str]:
     """That the networks cannot be compared, where they were measured on different samples; empty elsewhere."""
-    near = [r for group in groups for r in group.readings if r.scope.kind != "global"]
-    apart = len(groups) > 1 and len({r.batch for r in near} - {""}) > 1
-    return [apart_sentence(scope_words(near[0].scope))] if apart else []
+    every = [r for group in groups for r in group.readings]
+    if len(groups) < 2 or not apart_readings(every):
+        return []
+    return [apart_sentence(scope_words(next(r.scope for r in every if r.scope.kind != "global")))]
+
+
+def _scoped(name: str, reading: Reading, group: Group) -> str:
+    """The name of a row: with the scope where the network was measured in several."""
+    return f"{name}, {reading.scope}" if len(group.readings) > 1 else name
 
 
 def compared_networks(groups: Sequence[Group]) -> str:
-    """Which network is held tightest, which loosest, with their medians, and where the steepest slope was found."""
-    scopes = {group.readings[0].scope for group in groups}
+    """Which network is held tightest, which loosest, with their medians, and where the steepest slope was found.
+
+    Of several trainings of a network their median and range are told. Empty where the networks were measured on
+    different samples: they have no order then.
+    """
+    firsts = [group.readings[0] for group in groups]
+    if apart_readings([reading for group in groups for reading in group.readings]):
+        return ""
+    if len({reading.mode for reading in firsts}) > 1:
+        return (
+            f"{plural(len(groups), 'network')}, read in different modes: a whole batch and its samples have no order."
+        )
+    scopes = {reading.scope for reading in firsts}
+    trainings = network_trainings(groups)
+    if trainings and len(scopes) == 1:
+        return compared_trainings({name: [g.readings[0] for g in members] for name, members in trainings.items()})
     found = max(((g, r) for g in groups for r in g.readings), key=lambda pair: pair[1].log_lower)
     where = f"{found[0].label} {scope_words(found[1].scope)}"
-    steepest = f"The steepest slope found is {format_factor(found[1].log_lower, DOWN)}, in {where}."
+    steepest = f"The steepest slope found is {found_words(found[1])}, in {where}."
     if len(scopes) > 1:
         return f"{plural(len(groups), 'network')}, measured in different scopes. {steepest}"
     ranked = sorted(groups, key=lambda group: group.readings[0].log_upper)
     low, high = ranked[0], ranked[-1]
     place = scope_words(low.readings[0].scope)
-    bounds = [format_factor(group.readings[0].log_upper, UP) for group in (low, high)]
+    bounds = [most_words(group.readings[0]) for group in (low, high)]
     if math.isinf(high.readings[0].log_upper):
         bounds[1] = "no finite bound"
     medians = [median_words(group.readings[0]) for group in (low, high)]
     if all(medians):
         place = f"at the steepest of {len(low.readings[0].samples)} samples"
         steepest = f"At their median it is {medians[0]} for {low.label} and {medians[1]} for {high.label}. {steepest}"
-    once = ", one training of each" if other_weights([group.readings[0] for group in groups]) else ""
+    once = ", one training of each" if other_weights(firsts) else ""
     return (
         f"Of {plural(len(groups), 'network')}{once}, {low.label} has the smallest bound {place}, {bounds[0]}, and "
         f"{high.label} the largest, {bounds[1]}. {steepest}"
@@ -256,8 +320,8 @@ def _totals(named: Sequence[tuple[str, Reading, int]]) -> Grid:
             tag("a", name, href=f"#g{i}"),
             reading.mode,
             str(reading.scope),
-            format_factor(reading.log_lower, DOWN),
-            format_factor(reading.log_upper, UP),
+            found_words(reading),
+            most_words(reading),
             format_decades(reading.log_folded, way=UP),
             "inf" if math.isinf(reading.gap) else f"{reading.gap:.2f}",
             evidence_words(reading),

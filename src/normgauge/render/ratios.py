@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from normgauge.core.ratios import LAWS, LayerRatio, Ratios
 from normgauge.render.console import Block
-from normgauge.render.difference import signed_decades
-from normgauge.render.numbers import UP, format_decades, format_factor, plural
+from normgauge.render.numbers import UP, format_decades, format_factor, plural, signed_decades
 from normgauge.render.table import Grid
 
 MEANING = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.render import svg
+from normgauge.render.levels import called_layer
 from normgauge.render.markup import Markup
 from normgauge.render.numbers import plural, scope_words
 from normgauge.render.svg import Axis, Shape
@@ -47,11 +48,16 @@ def sigma_ranges(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Ma
         svg.text_line(2, 12, "log10 σ", "soft"),
         _bars(found, up, left, room, key),
         svg.uprights(
-            ((left + room * (i + 0.5), r.name) for i, (_, r, _) in enumerate(found)), bottom, bottom, edge, -6
+            ((left + room * (i + 0.5), _called(r, room)) for i, (_, r, _) in enumerate(found)), bottom, bottom, edge, -6
         ),
         key=KEY,
         left=left,
     )
+
+
+def _called(record: LayerRecord, room: float) -> str:
+    """The name, with the kind where that fits and is not said by it, in short where need be."""
+    return next((words for words in called_layer(record) if svg.text_width(words, svg.TINY) + 6 <= room), record.name)
 
 
 def _positive(sigma: Mapping[str, float], end: str) -> bool:

@@ -20,6 +20,7 @@ NARROW_LETTERS, WIDE_LETTERS = frozenset("ijltf.,:;'|!()[]· "), frozenset("mwMW
 ROOM = 0.06  # of the values' range, left free at both ends of an axis
 PLAIN = 3  # decades on both sides of 1 that are written out
 FEW = 2.5  # decades on an axis below which 2 and 5 are written too
+FINE, COARSE = (1, 1.5, 2, 3, 5, 7), (1, 2, 5)  # what is written in each decade there, the first where it fits
 ROUNDING = 1e-9  # steps by which an end may miss a tick
 Point = tuple[float, float]
 
@@ -122,14 +123,21 @@ def decade_ticks(low: float, high: float, most: int) -> list[float]:
     ([0.0, 5.0, 10.0], [100, 200, 500])
     >>> [round(10**k, 1) for k in decade_ticks(-0.1, 0.15, 5)]
     [0.8, 1.0, 1.2, 1.4]
+    >>> [round(10**k, 1) for k in decade_ticks(0.85, 1.35, 8)]
+    [10.0, 15.0, 20.0]
     """
     if high - low >= FEW:
         return [value for value in round_ticks(low, high, most) if value == round(value)]
     if high - low < 0.5:
         whole = math.floor(low)  # what is far from 1 is no float of its own
         return [whole + math.log10(value) for value in round_ticks(10 ** (low - whole), 10 ** (high - whole), most)]
-    fine = (k + math.log10(m) for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5))
-    return [value for value in fine if low <= value <= high]
+    wholes = range(math.floor(low), math.ceil(high) + 1)
+    for steps in (FINE, COARSE):
+        fine = [k + math.log10(m) for k in wholes for m in steps]
+        inside = [value for value in fine if low <= value <= high]
+        if len(inside) <= most:
+            break
+    return inside
 
 
 def power_words(log: float, plain: bool) -> str:
@@ -324,7 +332,8 @@ def spread_places(wanted: Sequence[float], gap: float, low: float, high: float) 
 def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: float) -> tuple[list[Markup], float]:
     """Swatches with words, in as many lines as needed; also the height taken.
 
-    A kind that begins with ``line`` is drawn as a level line, one that begins with ``tick`` as an upright one.
+    A kind that begins with ``line`` is drawn as a level line, one that begins with ``tick`` as an upright one,
+    one that begins with ``dot`` as a point.
     """
     parts, x, row = [], left, 0
     for kind, told in entries:
@@ -336,6 +345,8 @@ def legend(entries: Sequence[tuple[str, str]], y: float, left: float, right: flo
             parts.append(line(x, middle, x + 13, middle, kind.removeprefix("line ")))
         elif kind.startswith("tick "):
             parts.append(line(x + 6.5, middle - 7, x + 6.5, middle + 7, kind.removeprefix("tick ")))
+        elif kind.startswith("dot "):
+            parts.append(point_mark(x + 6.5, middle, kind.removeprefix("dot "), 3.5))
         else:
             parts.append(box(x, middle - 5, 13, 10, kind))
         parts.append(text_line(x + 18, middle + 4, told, "key"))

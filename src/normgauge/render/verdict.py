@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
 from normgauge.core.first_notes import measured_output
+from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Reading
 from normgauge.core.refute import contradictions
 from normgauge.core.spelled import LN10
+from normgauge.render.levels import followed_direction
 from normgauge.render.numbers import (
+    CLOSE,
     DOWN,
     NEAR,
     UP,
     format_decades,
     format_factor,
+    known_decimals,
+    known_digits,
     plural,
     scope_words,
 )
@@ -29,12 +34,23 @@ METHODS = {
     "loop": "by one weighted norm",
     "everywhere": "by that over all inputs",
 }
-TIGHT, USEFUL, LOOSE = 0.31, 1.0, 3.0  # decades from the slope found up to the bound: a factor of 2, of 10, of 1,000
+CLOSED = 0.05  # decades: no gap to speak of
+TIGHT, USEFUL, LOOSE = 0.125, 1.0, 3.0  # decades from the slope found up to the bound: by a third, 10, 1,000 times
 
 
 def verdict_line(reading: Reading) -> str:
     """The verdict as it stands in the terminal, on the page and in the JSON form: refuted or not, found, at most."""
     return " ".join([*opening_sentences(reading), bracket_line(reading)])
+
+
+def found_words(reading: Reading) -> str:
+    """The slope found, rounded down; in more digits where the bound is close to it."""
+    return format_factor(reading.log_lower, DOWN, known_digits(reading.gap * LN10))
+
+
+def most_words(reading: Reading) -> str:
+    """The bound, rounded up; in more digits where it is close to the slope found."""
+    return format_factor(reading.log_upper, UP, known_digits(reading.gap * LN10))
 
 
 def bracket_line(reading: Reading) -> str:
@@ -99,33 +115,54 @@ def upper_sentence(reading: Reading) -> str:
         return f"No finite bound holds {place}."
     subject = "the whole batch" if reading.mode == "train" else "the input"
     return (
-        f"A small change of {subject} changes the output by at most {format_factor(reading.log_upper, UP)} times as "
-        f"much {place} ({evidence_words(reading)})."
+        f"A small change of {subject} changes the output by at most {most_words(reading)} times as much "
+        f"{place} ({evidence_words(reading)})."
     )
 
 
 def bracket_sentence(reading: Reading) -> str:
-    """Where the truth lies: the largest slope found, the gap, and the layer with the largest part in it."""
+    """Where the truth lies: the largest slope found, the gap, and the layer to look at."""
     if reading.log_lower == -math.inf:
         return "No slope above zero was found."
     at_point = reading.scope.kind == "point"
     kind = "Jacobian norm" if at_point else "slope"
-    found = f"The largest {kind} found {scope_words(reading.scope)} is {format_factor(reading.log_lower, DOWN)}"
+    found = f"The largest {kind} found {scope_words(reading.scope)} is {found_words(reading)}"
     if math.isinf(reading.gap):
         return f"{found}; above it nothing is ruled out."
-    owner = reading.gap_owner()
-    if owner is None or reading.gap <= 0.05:
-        return f"{found}, so the truth {_known_to(reading)}{_steepest_layer(reading)}."
-    slack = format_decades(owner.log_slack, 2, UP)
-    most = f"{owner.name} ({owner.kind}) has the most slack, {slack} decades beyond what it did"
-    return f"{found}, so the truth {_known_to(reading)}; {most}."
+    layer = _slackest_layer(reading) if reading.gap > CLOSED else ""
+    return f"{found}, so the truth {_known_to(reading)}{layer or _steepest_layer(reading)}."
 
 
 def _known_to(reading: Reading) -> str:
     """How well the truth is known, between the slope found and the bound."""
     if reading.gap * LN10 <= NEAR:
-        return "is known to 0.1 %"
+        return f"is known to {_near_part(reading)}"
     return f"lies within {format_decades(reading.gap * LN10, 2, UP)} decades"
+
+
+def _near_part(reading: Reading) -> str:
+    """A gap too small for decades, as a part of the slope."""
+    return "0.001 %" if reading.gap * LN10 <= CLOSE else "0.1 %"
+
+
+def _slackest_layer(reading: Reading) -> str:
+    """The layer with the most slack, told against what it is a part of; empty where no direction was followed.
+
+    Slack is what the gains of the balanced bound allow over what they did to one direction. That is a part of the gap
+    only where the direction is the steepest one found and the balanced bound the smallest: elsewhere it is told beside
+    the slack of all layers, and where it was measured.
+    """
+    owner = reading.gap_owner()
+    if owner is None or not owner.log_slack:
+        return ""
+    name, slack = f"{owner.name} ({owner.kind})", format_decades(owner.log_slack, 2, UP)
+    if reading.scope.kind == "point" and owner.log_slack <= reading.gap * LN10:
+        return f"; {name} has the most slack, {slack} decades beyond what it did"
+    whole = format_decades(math.fsum(layer.log_slack or 0.0 for layer in reading.layers), 2, UP)
+    return (
+        f". Along {followed_direction(reading)} the slack of all layers adds up to {whole} decades, of which {name} "
+        f"has the most, {slack}"
+    )
 
 
 def _steepest_layer(reading: Reading) -> str:
@@ -143,7 +180,7 @@ def use_sentence(reading: Reading) -> str:
     if math.isinf(reading.gap):
         return ""
     if reading.gap * LN10 <= NEAR:
-        return "The bound is tight: what occurs comes within 0.1 % of it."
+        return f"The bound is tight: what occurs comes within {_near_part(reading)} of it."
     factor = format_factor(reading.gap * LN10, UP)
     if reading.gap <= TIGHT:
         return f"The bound is tight: at most {factor} times what occurs."
@@ -169,14 +206,25 @@ def typical_sentence(reading: Reading) -> str:
 
 def median_words(reading: Reading) -> str:
     """The median slope of the samples, or what it lies between where slopes are only roughly known."""
-    ends = reading.log_median
-    if ends is None:
-        return ""
+    return "" if reading.log_median is None else interval_words(reading.log_median)
+
+
+def interval_words(ends: LogInterval, rough: str = " (rough)") -> str:
+    """A slope that was seen: one number where its two ends are near, elsewhere what it lies between.
+
+    >>> interval_words(LogInterval(2.2, 2.2 + 1e-9)), interval_words(LogInterval(2.2, 2.4))
+    ('9.0250', 'between 9.02 and 11.03 (rough)')
+    """
+    if ends.width <= NEAR:  # a value that is seen, not a bound
+        return format_factor((ends.lo + ends.hi) / 2, digits=known_digits(ends.width))
     low = format_factor(ends.lo, DOWN)
-    if ends.width <= NEAR:
-        return low
     high = f"between {low} and {format_factor(ends.hi, UP)}" if math.isfinite(ends.hi) else f"at least {low}"
-    return f"{high} (rough)"
+    return f"{high}{rough}"
+
+
+def apart_readings(readings: Sequence[Reading]) -> bool:
+    """Whether some of the readings were made on different samples, in a scope where that matters."""
+    return len({reading.batch for reading in readings if reading.scope.kind != "global"} - {""}) > 1
 
 
 def apart_sentence(place: str) -> str:
@@ -204,8 +252,10 @@ def standing_sentence(reading: Reading) -> str:
     near = [f"above {below[-1].title} ({format_factor(below[-1].lower * LN10, DOWN)})"] if below else []
     near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10, DOWN)})"] if above else []
     place = " and ".join(near)
-    told = f"{len(below)} {'has' if len(below) == 1 else 'have'} a smaller slope found, on data of their own"
-    return f"Of {plural(len(known), 'reference network')} with such inputs and outputs {told}: it is {place}."
+    told = f"{len(below)} {'has' if len(below) == 1 else 'have'} a smaller slope found"
+    return (
+        f"Of {plural(len(known), 'reference network')}, each on data of its own size and scale, {told}: it is {place}."
+    )
 
 
 def trouble_sentences(reading: Reading) -> list[str]:
@@ -247,11 +297,12 @@ def method_words(reading: Reading) -> str:
 
 def gap_line(reading: Reading) -> str:
     """Upper, folded, lower and gap on one line, in decades."""
-    gap = format_decades(reading.gap * LN10, way=UP)  # as the sentence above it has it
+    digits = known_decimals(reading.gap * LN10)
+    gap = format_decades(reading.gap * LN10, digits, UP)  # as the sentence above it has it
     other = reading.log_upper < reading.log_capacity
     balanced = f"balanced {format_decades(reading.log_capacity, way=UP)}, "
     balanced = balanced if reading.options.get("balance", True) else ""
     method = f"{method_words(reading)}; {balanced}" if other else ""
-    upper, folded = (format_decades(log, way=UP) for log in (reading.log_upper, reading.log_folded))
-    lower = format_decades(reading.log_lower, way=DOWN)
+    upper, folded = format_decades(reading.log_upper, digits, UP), format_decades(reading.log_folded, way=UP)
+    lower = format_decades(reading.log_lower, digits, DOWN)
     return f"log10 upper {upper} ({method}folded {folded}), lower {lower}, gap {gap} decades"

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import svg
-from normgauge.render.levels import Bar, bars, followed_direction, layer_product
+from normgauge.render.levels import Bar, bars, called_layer, followed_direction, layer_product
 from normgauge.render.markup import Content, Markup
-from normgauge.render.numbers import DOWN, UP, format_decades, plural, scope_words
+from normgauge.render.numbers import DOWN, UP, format_decades, known_decimals, plural, scope_words
 from normgauge.render.svg import Axis, Shape
 
 TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
@@ -98,7 +98,8 @@ def describe_waterfall(reading: Reading, marks: Sequence[Mark]) -> str:
 def _marks(reading: Reading) -> list[Mark]:
     """The levels named at the right. An infinite product is left out: the balanced bound says as much."""
     one_by_one = layer_product(reading)
-    capacity = reading.log_capacity
+    capacity, decimals = reading.log_capacity, known_decimals(reading.gap * LN10)
+    digits = {"at most": decimals, "found": decimals}
     known = [("bound" if capacity == math.inf else "balanced", capacity, "balanced")]
     if reading.log_upper < capacity:
         known.append(("at most", reading.log_upper, "balanced"))
@@ -108,7 +109,7 @@ def _marks(reading: Reading) -> list[Mark]:
     return [
         Mark(
             name,
-            "no finite" if log == math.inf else format_decades(log, way=DOWN if kind == "found" else UP),
+            "no finite" if log == math.inf else format_decades(log, digits.get(name), DOWN if kind == "found" else UP),
             log / LN10,
             kind,
         )
@@ -195,9 +196,8 @@ def _names(records: Sequence[LayerRecord], across: Axis, y: float) -> Iterator[M
 
 
 def _called(record: LayerRecord, module: str) -> list[str]:
-    """What a run may be called, the longest first: its module, or its only layer with and without the kind."""
-    plain = module or record.name
-    return [plain] if module or record.kind.lower() in plain.lower() else [f"{plain} {record.kind}", plain]
+    """What a run may be called, the longest first: its module, or its only layer."""
+    return [module] if module else called_layer(record)
 
 
 def _outer(records: Sequence[LayerRecord], runs: Sequence[Sequence[int]], modules: Sequence[str]) -> list[str]:
