@@ -3,15 +3,19 @@
 #
 #   gate.sh MODEL BATCH COMMITTED.json NEW.json
 #
-# Exit code 3 when the proved upper bound exceeds 10^LIMIT or grew by more than GROWTH decades; 1 for a mistake, and for a
-# committed reading that is missing, was edited or cannot be compared: other samples, scopes, settings or version of
-# normgauge. ALLOW="samples version" holds the gate all the same. The gate judges what is proved, so no time goes into a
-# search for steep slopes. NEW.json is written in any case: to accept a change, copy it over COMMITTED.json and commit
-# that. The first time, before there is one, run it with FIRST=1. QUIET=1 leaves out the tables.
+# What went wrong worst is the exit code:
+#   4  a slope was found above a bound of the new reading: the bound is wrong
+#   3  the proved upper bound exceeds 10^LIMIT, or grew by more than GROWTH decades, whatever else is wrong
+#   1  a mistake; a reading, new or committed, that does not hold together; other weights when MODEL is built again (random
+#      ones, perhaps); a committed reading that is missing, was edited or cannot be compared: other samples, scopes,
+#      settings or version of normgauge. ALLOW="samples version" holds the gate all the same
+# The gate judges what is proved, so no time goes into a search for steep slopes. NEW.json is written in any case: to
+# accept a change, copy it over COMMITTED.json and commit that. The first time, before there is one, run it with FIRST=1.
+# QUIET=1 leaves out the tables.
 set -euo pipefail
 model=${1:?MODEL, as in net.py:build} batch=${2:?BATCH, as in net.py:batch}
 committed=${3:?COMMITTED.json} new=${4:?NEW.json}
-scope=${SCOPE:-ball:0.1} limit=${LIMIT:-6} growth=${GROWTH:-0.3}
+scope=${SCOPE:-ball:0.1} limit=${LIMIT:-2} growth=${GROWTH:-0.3}
 trap 'code=$?; [ "$code" = 0 ] && echo "gate.sh: passed" >&2 || echo "gate.sh: FAILED with exit code $code" >&2' EXIT
 
 if [ "$committed" = "$new" ] || [ "$committed" -ef "$new" ]; then
@@ -22,22 +26,39 @@ elif [ -n "${FIRST:-}" ] && [ -e "$committed" ]; then
     exit 1
 fi
 if [ -n "${QUIET:-}" ]; then exec > /dev/null; fi
-allowed=""
-for word in ${ALLOW:-}; do allowed+=" --allow $word"; done
+words=${ALLOW:-} allowed=""
+for word in ${words//,/ }; do allowed+=" --allow $word"; done
+# shellcheck disable=SC2086  # a list of words
+if ! normgauge diff --fail-above "$growth" $allowed --help > /dev/null; then  # reads what stands before --help
+    echo "GROWTH=$growth${words:+ ALLOW=\"$words\"}: expected decades, as in 0.3, and words as in \"samples version\"" >&2
+    exit 1
+fi
 
 status=0
-normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" || status=$?
+worse() {  # takes an exit code into the status, where 4 comes before 3 and 3 before any other
+    if [ "$status" = 0 ] || [ "$1" = 4 ] || { [ "$1" = 3 ] && [ "$status" != 4 ]; }; then status=$1; fi
+}
+verified() {  # what is wrong is said with QUIET=1 too
+    local told
+    if told=$(normgauge verify "$@"); then echo "$told"; else echo "$told" >&2 && return 1; fi
+}
+
+normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" || worse $?
 if [ "$status" != 0 ] && [ "$status" != 3 ]; then exit "$status"; fi
-normgauge verify "$new"
+if ! verified "$new" --model "$model"; then
+    echo "$new is not verified. If the weights are others when $model is built again, load them from a file" >&2
+    worse 1
+fi
 if [ -n "${FIRST:-}" ]; then
     echo "the first reading: commit $new as $committed" >&2
 elif [ ! -f "$committed" ]; then
     echo "no reading at $committed: nothing to hold $new against. FIRST=1 if that is right" >&2
-    exit 1
+    worse 1
+elif ! verified "$committed"; then
+    echo "$committed is not verified, and no growth is told of it: commit a reading that is" >&2
+    worse 1
 else
-    grown=0
     # shellcheck disable=SC2086  # a list of words
-    normgauge diff "$committed" "$new" --fail-above "$growth" $allowed || grown=$?
-    if [ "$grown" != 0 ]; then status=$grown; fi
+    normgauge diff "$committed" "$new" --fail-above "$growth" $allowed || worse $?
 fi
 exit "$status"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from normgauge.cli import main
 from normgauge.cli.gate import ALLOWED, growth_words
 from normgauge.cli.gauge import gauge_json
 from normgauge.core.bound import Evidence, Scope
+from normgauge.core.checker import digest
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.core.version import __version__
@@ -182,6 +184,16 @@ def test_what_a_person_should_know_stands_in_the_line_of_the_verdict(gate, chang
     assert code == 0 and err.count("\n") == 1 and said in err and "growth passed" in err
 
 
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [(SAMPLES, "(same weights)"), (OTHERS, "(other weights)"), ("", None)],
+    ids=["same", "other", "no"],
+)
+def test_the_verdict_says_whether_the_weights_are_the_same(gate, weights, said):
+    code, _, err = gate(reading(weights=SAMPLES), reading(weights=weights, log_upper=2.1 * LN10))
+    assert code == 0 and ((said in err) if said else "weights" not in err)
+
+
 def test_the_same_layers_wired_in_another_way(gate):
     class Net(nn.Module):
         def __init__(self, skips: bool) -> None:
@@ -198,7 +210,7 @@ def test_the_same_layers_wired_in_another_way(gate):
     batch = torch.ones(2, 3)
     a, b = (gauge(Net(skips), batch, search=False) for skips in (True, False))
     assert "the same layers wired in another way" in gate(a, b, "--fail-above", "9")[2]
-    assert gate(a, gauge(Net(True), batch, search=False))[2].endswith("stayed; allowed are 0.3\n")
+    assert gate(a, gauge(Net(True), batch, search=False))[2].endswith("stayed; allowed are 0.3 (same weights)\n")
 
 
 def test_estimates_on_both_sides_are_said_to_be_no_proof(gate):
@@ -295,6 +307,62 @@ def test_a_gate_fails_aloud(script, tmp_path):
     assert err.endswith("gate.sh: FAILED with exit code 1\n") and "gate passed" not in err
 
 
+def test_the_worse_verdict_wins(script):
+    """Above the limit is 3, whatever else is wrong; each thing that is wrong is said."""
+    code, _, err = script(*NET, "none.json", "new.json", LIMIT="0.2")
+    assert code == 3 and "limit FAILED" in err and "no reading at none.json: nothing to hold" in err
+    code, _, err = script("net.py:nobody", NET[1], "none.json", "new.json", LIMIT="0.2")
+    assert code == 1 and "no reading at" not in err
+
+
+def forged(reading: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A reading with other numbers, and the digest of those."""
+    data = {key: value for key, value in {**reading, **changes}.items() if key != "digest"}
+    return {**data, "digest": digest(data)}
+
+
+@digits_of_x86
+@pytest.mark.parametrize("upper", [5.0, "inf"])
+def test_a_committed_reading_that_does_not_hold_together(script, tmp_path, upper):
+    path = tmp_path / "ci/reading.json"
+    path.write_text(json.dumps(forged(json.loads(path.read_text()), log10_upper=upper)))
+    code, out, err = script(*NET, "ci/reading.json", "new.json", QUIET="1")
+    assert (code, out) == (1, "") and "growth" not in err.replace("no growth is told of it", "")
+    assert "ci/reading.json: log10_upper: stored" in err and "ci/reading.json is not verified" in err
+
+
+def test_weights_that_are_others_each_time(script, tmp_path):
+    """A gate on random weights is green by chance: the network is built again, and must be the same."""
+    (tmp_path / "fresh.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(8, 3)\n")
+    code, _, err = script("fresh.py:build", NET[1], "none.json", "new.json", FIRST="1")
+    assert code == 1 and "limit passed" in err and "weights_digest: the weights are not those that were measured" in err
+    assert "If the weights are others when fresh.py:build is built again, load them from a file" in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"GROWTH": "0,3"}, "expected a number, got '0,3'"),
+        ({"ALLOW": "sample"}, "did you mean samples?"),
+        ({"ALLOW": "samples,vision"}, "did you mean version?"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_said_before_anything_is_measured(script, tmp_path, settings, said):
+    code, _, err = script(*NET, "ci/reading.json", "new.json", **settings)
+    assert code == 1 and said in err and 'words as in "samples version"' in err
+    assert "limit" not in err and not (tmp_path / "new.json").exists()
+
+
+@digits_of_x86
+@pytest.mark.parametrize("allow", ["samples version", "samples,version", "samples, version"])
+def test_words_that_are_allowed_stand_between_blanks_or_commas(script, tmp_path, allow):
+    path = tmp_path / "ci/reading.json"
+    path.write_text(json.dumps(forged(json.loads(path.read_text()), batch_digest=OTHERS, normgauge="0.1.9")))
+    code, _, err = script(*NET, "ci/reading.json", "new.json", ALLOW=allow)
+    assert code == 0, err
+    assert "growth passed: " in err and "was measured by normgauge 0.1.9" in err
+
+
 def test_the_committed_reading_is_not_overwritten(script, tmp_path):
     before = (tmp_path / "ci/reading.json").read_bytes()
     (tmp_path / "same.json").symlink_to("ci/reading.json")
@@ -315,8 +383,10 @@ def test_the_committed_example_is_verified_against_its_network(monkeypatch, caps
 
 def test_the_workflow_runs_the_script():
     text = (EXAMPLES / "ci" / "normgauge.yml").read_text(encoding="utf-8")
+    pages = text + (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"(?:above|more than) 10\^(\d+)", pages)) == {"2"}
     assert "bash ci/gate.sh net.py:build net.py:batch ci/reading.json new.json" in text
-    for name, default in (("SCOPE", "ball:0.1"), ("LIMIT", "6"), ("GROWTH", "0.3")):
+    for name, default in (("SCOPE", "ball:0.1"), ("LIMIT", "2"), ("GROWTH", "0.3")):
         assert f'{name}: "{default}"' in text
         assert f"${{{name}:-{default}}}" in (EXAMPLES / "ci" / "gate.sh").read_text(encoding="utf-8")
 

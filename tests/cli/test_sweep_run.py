@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from normgauge.cli import main
 from normgauge.lab.sweep import on_ray
 from normgauge.lab.sweep.config import read_config
 from normgauge.lab.sweep.drive import Folder
-from normgauge.lab.sweep.files import LOCK, exclusive_lock
+from normgauge.lab.sweep.files import CHECKPOINT, LOCK, RECORD, exclusive_lock
 from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, written
 
@@ -48,7 +49,7 @@ def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
     path = written(tmp_path, rates, top="seeds = 2\nname = 'n'", head=HEAD.replace("epochs = 2", "epochs = 1"))
     page = tmp_path / "n.html"
     code, out, _ = sweep(str(path), "--workers", "2", "--html", str(page), "--json", "n.json")
-    assert code == 0 and "Page:" in out
+    assert code == 0 and out.count("n.html") == 1 and "Page:" in out
     assert "4 of 4 trials done, 0 failed." in out and "Sweep n" in out and "±" in out and "2/2" in out
     data = json.loads((tmp_path / "n.json").read_text())
     assert data == json.loads((tmp_path / "sweeps/n/results.json").read_text())
@@ -95,6 +96,67 @@ def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
     out = " ".join(sweep(str(path), "--show")[1].split())
     assert "2 finished trials used an earlier version of your code: o/trials/" in out and "with --fresh" in out
     assert sweep(str(path), "--show", "--fail-on-failed")[0] == 1
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_trial_that_outlived_its_sweep_is_done(sweep, tmp_path, keep):
+    """As a kill leaves it that comes after the result and before the sweep has noted it."""
+    path = written(tmp_path, f"[run]\nkeep = {str(keep).lower()}", top="monitor = false")
+    assert sweep(str(path))[0] == 0
+    (place,) = (tmp_path / "sweeps/a/trials").iterdir()
+    record = json.loads((place / RECORD).read_text())
+    (place / RECORD).write_text(json.dumps({**record, "status": "running", "seconds": 0.0}))
+    (place / CHECKPOINT).touch()
+    code, out, _ = sweep(str(path), "--json", "a.json")
+    assert code == 0 and "1 of 1 trial done" in out
+    record = json.loads((place / RECORD).read_text())
+    assert (record["status"], record["attempts"]) == ("done", 1) and record["seconds"] > 0
+    assert json.loads((tmp_path / "a.json").read_text())["trials"][0]["seconds"] == record["seconds"]
+    assert (place / CHECKPOINT).exists() == keep
+
+
+def test_what_could_not_be_gauged_is_told(sweep, tmp_path):
+    path = written(tmp_path, '[grid]\n"network.options.how" = ["well", "nan"]', head=OWN, top="monitor = false")
+    (tmp_path / "nets.py").write_text(
+        "from normgauge.lab.zoo import mlp\n\n"
+        "def build(how):\n    model = mlp((64, 8, 10))\n"
+        "    next(model.parameters()).data.fill_(float('nan' if how == 'nan' else 0.1))\n    return model\n"
+    )
+    code, out, err = sweep(str(path))
+    out = " ".join(out.split())
+    assert (code, err) == (0, "") and "2 of 2 trials done, 0 failed, 1 could not be gauged." in out
+    assert "(how nan, seed 0): weight layers.0.linear.weight holds NaN" in out
+    assert sweep(str(path), "--show", "--fail-on-failed")[0] == 1
+    with (tmp_path / "sweeps/a/results.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert rows[0]["notes"] == "" and "holds NaN" in rows[1]["notes"] and rows[1]["point.log10_upper"] == ""
+    code, _, err = sweep(str(path), "--show", "--fail-above", "9")
+    assert code == 1 and f"no limit is held: 1 of 2 trials has no upper bound in scope point: {rows[1]['id']}" in err
+    code, _, err = sweep(str(path), "--show", "--fail-above", "-9", "--fail-on-failed")
+    assert code == 3 and "limit FAILED: 1 of 2 trials above 10^-9" in err and "(how well, seed 0)" in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_stops_in_good_order(sweep, tmp_path, monkeypatch, number, code):
+    """One line that says how far it came; the engine is left, and signals do again what they did."""
+    path, left, before = written(tmp_path, GRID), [], signal.getsignal(number)
+
+    class Stand:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            left.append(True)
+
+    monkeypatch.setattr("normgauge.cli.sweep_run.Local", Stand)
+    monkeypatch.setattr("normgauge.cli.sweep_run.drive", lambda *_, **__: signal.raise_signal(number))
+    found, out, err = sweep(str(path))
+    assert (found, out, left) == (code, "", [True])
+    assert err == "normgauge: stopped, 0 of 4 trials done; the same command goes on\n"
+    assert signal.getsignal(number) is before
 
 
 def test_a_helper_that_changed_is_told_and_run_again(sweep, tmp_path):

@@ -108,10 +108,18 @@ def test_failures_are_told_by_their_last_line():
     assert "no reason given" in sweep.trial_failures([TrialOutcome("x", {}, 0, "failed", {})])[0]
 
 
+def test_what_could_not_be_gauged_is_told_with_its_reason(outcomes):
+    lost = TrialOutcome("x", {NORM: "a"}, 3, "done", {}, notes=("not gauged: it holds NaN",))
+    assert sweep.trials_not_gauged([lost, *outcomes]) == ["not gauged: x (norm a, seed 3): it holds NaN"]
+
+
 def test_csv(outcomes):
     failed = TrialOutcome("x", {NORM: 'a,"b"', LR: 1.0}, 3, "failed", {}, 2, 1.0, "two\nlines")
     rows = list(csv.DictReader(io.StringIO(sweep.csv_text([*outcomes, failed], (NORM, LR)))))
     assert len(rows) == 13 and rows[0]["test_accuracy"] == "0.5" and rows[0][LR] == "0.001"
+    lost = TrialOutcome("y", {NORM: "a", LR: 1.0}, 0, "done", {}, 1, None, notes=("not gauged: it holds NaN", "more"))
+    (row,) = csv.DictReader(io.StringIO(sweep.csv_text([lost], (NORM, LR))))
+    assert (row["seconds"], row["notes"]) == ("", "not gauged: it holds NaN; more")
     assert rows[-1][NORM] == 'a,"b"' and rows[-1]["error"] == "two\nlines" and rows[-1]["test_accuracy"] == ""
 
 
@@ -120,3 +128,8 @@ def test_the_median_stands_before_the_steepest_sample():
     grid = sweep.result_grid(sweep_points([made("batch", 0.1, 0, **values)]), (NORM,), "test_accuracy", "n")
     assert grid.headers[-3:] == ("log10 median sample, point", "log10 at most, point", "log10 found, point")
     assert "at most, found: the steepest sample" in grid.footer
+    del values["point.log10_lower"]
+    grid = sweep.result_grid(sweep_points([made("batch", 0.1, 0, **values)]), (NORM,), "test_accuracy", "n")
+    assert "; at most: the steepest sample" in grid.footer
+    grid = sweep.result_grid(sweep_points([made("batch", 0.1, 0, gap=0.1)]), (NORM,), "gap", "n")
+    assert "steepest" not in grid.footer

@@ -26,7 +26,7 @@ from normgauge.cli import (
 from normgauge.cli.output import complain, standard_output
 from normgauge.cli.parsing import Commands, Parser, PrintCompletion
 from normgauge.core.errors import NormgaugeError
-from normgauge.core.interrupted import Interrupted
+from normgauge.core.interrupted import Interrupted, Stopped
 from normgauge.core.version import __version__
 
 GROUPS = {
@@ -103,6 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Interrupted as stopped:
         complain(str(stopped))
         return 130
+    except Stopped as stopped:
+        complain(str(stopped))
+        return stopped.code
     except KeyboardInterrupt:
         return 130
     return code

@@ -6,7 +6,8 @@ A gate that passes on what it cannot compare is worse than none. What two readin
   samples, scopes, settings, version             refused, and may be allowed by a person who knows why
   both ends infinite, a bound that is no proof   likewise
   class, layers, names, weaker evidence          compared, and named in the line of the verdict
-  weights, slopes found, method, times           compared: they are what a gate is about, or do not enter the bound
+  weights                                        compared, and the verdict says whether they are the same
+  slopes found, method, times                    compared: they do not enter the bound
 """
 
 from __future__ import annotations
@@ -133,6 +134,8 @@ class Gate:
         """What a gate compares and a person should know."""
         if a == b:
             yield "both are one measurement"
+        elif a.weights and b.weights:
+            yield "same weights" if a.weights == b.weights else "other weights"
         if a.model != b.model:
             yield f"another model: {a.model} became {b.model}"
         rows = [{(layer.name, layer.kind): None for layer in reading.layers} for reading in (a, b)]

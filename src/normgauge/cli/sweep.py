@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from normgauge.cli.arguments import whole_parser
+from normgauge.cli.arguments import parse_finite, whole_parser
 
 HELP = "train many networks from one TOML file and compare them"
 EXAMPLES = """\
@@ -19,7 +19,13 @@ examples:
   normgauge sweep norms.toml --workers 4         run it, or go on with it
   normgauge sweep norms.toml --show              the table of what is done so far; runs nothing
   normgauge sweep norms.toml --html norms.html --y test_accuracy --y gap
+  normgauge sweep norms.toml --fail-on-failed --fail-above 2
+      a gate for a nightly run: exit code 1 where a trial failed or could not be gauged, 3 where a bound exceeds 10^2
   normgauge sweep norms.toml --engine ray --address auto     on a Ray cluster (extra: normgauge[ray])
+
+exit codes:
+  0 done   1 a mistake in what was given, every trial failed, or what --fail-on-failed names   3 above --fail-above
+  130 stopped by Ctrl-C, 143 by SIGTERM: the same command goes on
 """
 
 
@@ -31,7 +37,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh", action="store_true", help="run the finished trials again whose code has changed since"
     )
-    parser.add_argument("--fail-on-failed", action="store_true", help="exit code 1 where any trial failed, not all")
+    parser.add_argument(
+        "--fail-on-failed",
+        action="store_true",
+        help="exit code 1 where any trial failed, not all, or was trained and could not be gauged",
+    )
+    parser.add_argument(
+        "--fail-above",
+        metavar="LOG10",
+        type=parse_finite,
+        help="exit code 3 when log10 of a trial's upper bound exceeds this, 1 when a trial has none; the widest of "
+        "measure.scopes counts",
+    )
     parser.add_argument("--out", metavar="DIR", help="folder for trials and results, instead of run.out")
     parser.add_argument(
         "--workers",

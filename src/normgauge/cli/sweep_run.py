@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from normgauge.cli.output import (
@@ -17,7 +19,9 @@ from normgauge.cli.output import (
     write_json,
     write_text,
 )
+from normgauge.cli.sweep_verdict import failure_code, limit_code
 from normgauge.core.errors import InputError, NormgaugeError
+from normgauge.core.interrupted import Stopped
 from normgauge.lab.sweep.attempt import Limits
 from normgauge.lab.sweep.config import Config, read_config
 from normgauge.lab.sweep.drive import Folder, Tally, drive
@@ -36,6 +40,7 @@ from normgauge.render.sweep import (
     spelled_setting,
     sweep_points,
     trial_failures,
+    trials_not_gauged,
 )
 from normgauge.render.sweep_page import SweepView, sweep_page
 from normgauge.render.table import Grid
@@ -67,8 +72,10 @@ def run_sweep(args: argparse.Namespace) -> int:
         _run_trials(args, config, trials, folder)
     outcomes = [folder.outcome(trial) for trial in trials]
     _tell(args, config, outcomes, _remarks(folder, trials, outcomes))
-    failed = [outcome.status == "failed" for outcome in outcomes]
-    return int(any(failed) if args.fail_on_failed else bool(failed) and all(failed))
+    code = failure_code(outcomes, args.fail_on_failed)
+    if args.fail_above is None:
+        return code
+    return max(code, limit_code(outcomes, config.shared["measure.scopes"], args.fail_above))
 
 
 def _check_axes(args: argparse.Namespace, config: Config) -> None:
@@ -102,6 +109,11 @@ def _folder(args: argparse.Namespace, config: Config, trials: Sequence[SweepTria
 
 def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[SweepTrial], folder: Folder) -> None:
     retries, keep = config.run["retries"], config.run["keep"]
+
+    def so_far() -> str:
+        done = sum(folder.outcome(trial).status == "done" for trial in trials)
+        return f"stopped, {done} of {plural(len(trials), 'trial')} done; the same command goes on"
+
     try:
         folder.out.mkdir(parents=True, exist_ok=True)
         busy = f"another sweep runs in {folder.out}; wait for its end, or give another folder with --out"
@@ -114,8 +126,10 @@ def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Sweep
             for trial in trials if args.fresh else ():
                 if folder.outcome(trial).outdated:
                     folder.forget(trial)
+            for trial in trials:
+                folder.adopt(trial, keep)
             if any(folder.outcome(trial).status != "done" for trial in trials):
-                with _engine(args, config, trials) as engine:
+                with _stoppable(so_far), _engine(args, config, trials) as engine:
                     drive(trials, folder, engine, retries=retries, keep=keep, report=report)
             outcomes = [folder.outcome(trial) for trial in trials]
             write_whole(folder.out / "results.json", to_json(config, outcomes))
@@ -124,6 +138,31 @@ def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Sweep
         raise InputError(
             f"cannot write {error.filename or folder.out}: {error.strerror}; mend it and run again"
         ) from None
+
+
+@contextlib.contextmanager
+def _stoppable(words: Callable[[], str]) -> Iterator[None]:
+    """Inside, SIGTERM stops as Ctrl-C does: what runs is ended in good order, and one line says how far it came.
+
+    Raises:
+        Stopped: with these words.
+    """
+    received = signal.SIGINT
+
+    def stop(number: int, _: object) -> None:
+        nonlocal received
+        received = signal.Signals(number)
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()  # no other thread may say what a signal does
+    before = signal.signal(signal.SIGTERM, stop) if main else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(words(), received) from None
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _progress() -> contextlib.AbstractContextManager[Report | None]:
@@ -143,7 +182,10 @@ def _engine(args: argparse.Namespace, config: Config, trials: Sequence[SweepTria
 
 def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[TrialOutcome]) -> list[str]:
     statuses = [outcome.status for outcome in outcomes]
-    told = [f"{statuses.count('done')} of {plural(len(trials), 'trial')} done, {statuses.count('failed')} failed."]
+    lacking = sum(bool(outcome.not_gauged) for outcome in outcomes)
+    gauged = f", {lacking} could not be gauged" if lacking else ""
+    done = f"{statuses.count('done')} of {plural(len(trials), 'trial')} done"
+    told = [f"{done}, {statuses.count('failed')} failed{gauged}."]
     begun, others = statuses.count("running"), folder.others(trials)
     outdated = [str(folder.place(t)) for t, o in zip(trials, outcomes, strict=True) if o.outdated]
     if begun:
@@ -162,7 +204,6 @@ def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[Tr
 def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> None:
     if args.html is not None:
         write_text(sweep_page(outcomes, _view(args, config, outcomes, told)), args.html)
-        told = [*told, f"{args.html}: the page."]
     if args.json is not None:
         write_json(to_json(config, outcomes), args.json)
     if args.json == "-" or args.html == "-":
@@ -171,7 +212,8 @@ def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutc
     with standard_output() as stream:
         shown = table if any(o.values for o in outcomes) else []
         written = [f"Page: {args.html}"] if args.html is not None else []
-        draw_blocks([*shown, "", *told, *trial_failures(outcomes), *written], stream)
+        told = [*told, *trial_failures(outcomes), *trials_not_gauged(outcomes)]
+        draw_blocks([*shown, "", *told, *written], stream)
 
 
 def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> SweepView:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a model is measured: no mistake of anybody's, so no `NormgaugeError`."""
+"""Ctrl-C, or a request to end, in the middle of work: no mistake of anybody's, so no `NormgaugeError`."""
 
 from __future__ import annotations
 
@@ -21,3 +21,15 @@ class Interrupted(KeyboardInterrupt):
         self.stage, self.readings = stage, tuple(readings)
         known = "; ".join(f"{reading.scope}: at most 10^{reading.log10_upper:.4g}" for reading in self.readings)
         super().__init__(f"stopped ({stage}); known so far: {known}. What is missing was not looked for")
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended work that goes on when the same command is given again.
+
+    Attributes:
+        code: the exit code a shell gives a process that this signal ends.
+    """
+
+    def __init__(self, told: str, signal: int) -> None:
+        self.code = 128 + signal
+        super().__init__(told)

@@ -15,6 +15,7 @@ from normgauge.render.numbers import ABSENT
 from normgauge.render.table import Grid
 
 SHORT = {"gap": "accuracy gap", "log10_P_w": "log10 P_w", "log10_prod_inv_sigma_rms": "log10 Π1/σ", "alarms": "alarms"}
+NOT_GAUGED = "not gauged: "  # how the note of a trial begins that was trained and has no reading
 ENDS = {"upper": "at most", "lower": "found", "median": "median sample"}
 
 
@@ -29,7 +30,7 @@ class TrialOutcome:
         status: ``new``, ``running``, ``done`` or ``failed``.
         values: what was measured, by name.
         attempts: begun so far.
-        seconds: of the attempts that ended.
+        seconds: of the attempts that ended; None where they are not known.
         error: last lines of the last attempt, where it failed.
         notes: sentences about the values.
         outdated: made with an earlier version of the user's code.
@@ -41,10 +42,15 @@ class TrialOutcome:
     status: str
     values: Mapping[str, float]
     attempts: int = 0
-    seconds: float = 0.0
+    seconds: float | None = 0.0
     error: str = ""
     notes: tuple[str, ...] = ()
     outdated: bool = False
+
+    @property
+    def not_gauged(self) -> str:
+        """Why a trial that is done has no reading; "" where it has one."""
+        return next((n.removeprefix(NOT_GAUGED) for n in self.notes if n.startswith(NOT_GAUGED)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +196,9 @@ def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, nam
     )
     headers = (*key_labels(keys), "seeds", *map(measure_title, columns))
     order = "the one nearest to 0 first" if sort.endswith("gap") else "the best first"
-    footer = (
-        "mean ± standard deviation over seeds; at most, found: the steepest sample; "
-        f"sorted by {measure_title(sort)}, {order}"
-    )
+    steepest = [ENDS[end] for end in ("upper", "lower") if any(name.endswith(f".log10_{end}") for name in columns)]
+    legend = f"{', '.join(steepest)}: the steepest sample; " if steepest else ""
+    footer = f"mean ± standard deviation over seeds; {legend}sorted by {measure_title(sort)}, {order}"
     return Grid(f"Sweep {name}", headers, rows, frozenset(range(len(keys), len(headers))), footer, len(keys))
 
 
@@ -207,6 +212,15 @@ def trial_failures(outcomes: Sequence[TrialOutcome]) -> list[str]:
     ]
 
 
+def trials_not_gauged(outcomes: Sequence[TrialOutcome]) -> list[str]:
+    """A sentence for each trial that was trained and could not be gauged, with the reason."""
+    return [
+        f"{NOT_GAUGED}{outcome.id} ({settings_words(outcome)}): {outcome.not_gauged}"
+        for outcome in outcomes
+        if outcome.not_gauged
+    ]
+
+
 def settings_words(outcome: TrialOutcome) -> str:
     """The varied settings and the seed on one line."""
     named = zip(key_labels(list(outcome.point)), outcome.point.values(), strict=True)
@@ -214,13 +228,14 @@ def settings_words(outcome: TrialOutcome) -> str:
 
 
 def csv_text(outcomes: Sequence[TrialOutcome], keys: Sequence[str]) -> str:
-    """One row a trial: id, status, varied settings, seed, every measure."""
+    """One row a trial: id, status, varied settings, seed, every measure, why it failed, and what is to be noted."""
     stream = io.StringIO()
     columns = measures(outcomes)
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["id", "status", *keys, "seed", "attempts", "seconds", *columns, "error"])
+    writer.writerow(["id", "status", *keys, "seed", "attempts", "seconds", *columns, "error", "notes"])
     for o in outcomes:
         numbers = [o.values.get(name, "") for name in columns]
         settings = [spelled_setting(o.point[key]) for key in keys]
-        writer.writerow([o.id, o.status, *settings, o.seed, o.attempts, o.seconds, *numbers, o.error])
+        seconds = "" if o.seconds is None else o.seconds
+        writer.writerow([o.id, o.status, *settings, o.seed, o.attempts, seconds, *numbers, o.error, "; ".join(o.notes)])
     return stream.getvalue()

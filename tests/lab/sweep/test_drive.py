@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from normgauge.lab.sweep.files import (
     file_digest,
     read_record,
     write_imports,
+    write_record,
     write_result,
 )
 from normgauge.lab.sweep.space import SweepTrial, expand_trials
@@ -113,6 +115,63 @@ def test_a_trial_whose_sweep_was_killed_runs_again_unless_its_result_is_there(sw
     drive(trials, folder, engine)
     assert sorted(engine.begun) == sorted([trials[0].id, trials[2].id])
     assert folder.outcome(trials[0]).attempts == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "took", "seconds"),
+    [({}, 2.5, 2.5), ({"seconds": 1.5, "attempts": 2}, 2.5, 4.0), ({}, None, None), ({"seconds": None}, 2.5, None)],
+    ids=["first attempt", "second attempt", "time not written down", "never written down"],
+)
+def test_a_result_that_nobody_was_left_to_note_is_adopted(sweep, before, took, seconds):
+    """Its time is that of its own clock or none, and nothing is left of a trial that runs."""
+    trials, folder = sweep
+    place = folder.begin(trials[0])
+    running = read_record(place)
+    assert running is not None
+    write_record(place, replace(running, **before))
+    (place / CHECKPOINT).touch()
+    write_result(place, Result({"gap": 0.1}, seconds=took))
+    assert folder.outcome(trials[0]).status == "done" and folder.outcome(trials[0]).seconds == seconds
+    folder.adopt(trials[0], keep=False)
+    record = read_record(place)
+    assert record is not None and (record.status, record.seconds) == ("done", seconds)
+    assert record.attempts == before.get("attempts", 1) and not (place / CHECKPOINT).exists()
+    folder.adopt(trials[1], keep=False)
+    assert statuses(sweep) == ["done", "new", "new"] and not folder.place(trials[1]).exists()
+
+
+def test_a_result_beside_another_record(sweep):
+    """A record that says failed has counted its time; one that cannot be read has not; one that says done is left."""
+    trials, folder = sweep
+    places = [folder.begin(trial) for trial in trials]
+    for place in places:
+        write_result(place, Result({"gap": 0.1}, seconds=2.0))
+        (place / CHECKPOINT).touch()
+    folder.settle(trials[0], Ended(places[0], 3.0, "killed at the end"), keep=False)
+    (places[1] / RECORD).write_text("{")
+    folder.settle(trials[2], Ended(places[2], 3.0), keep=True)
+    for trial in trials:
+        folder.adopt(trial, keep=False)
+    outcomes = [folder.outcome(trial) for trial in trials]
+    assert [(o.status, o.seconds, o.error) for o in outcomes] == [("done", s, "") for s in (3.0, 2.0, 3.0)]
+    assert [(place / CHECKPOINT).exists() for place in places] == [False, False, True]
+
+
+def test_a_kill_between_two_files_leaves_what_the_next_run_mends(sweep, monkeypatch):
+    trials, folder = sweep
+    place = folder.begin(trials[0])
+    write_result(place, Result({"gap": 0.1}, seconds=2.0))
+    (place / CHECKPOINT).touch()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("normgauge.lab.sweep.drive.write_record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.settle(trials[0], Ended(place, 2.0), keep=False)
+    folder.adopt(trials[0], keep=False)
+    assert statuses(sweep)[0] == "done" and not (place / CHECKPOINT).exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 9}', '{"schema": 1, "status": "done", "color": 1}'])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -128,6 +129,22 @@ def test_a_ray_that_runs_already_is_used_and_left_running(ray):
     with OnRay(1, Limits(1)):
         assert ray.asked == {}
     assert ray.running
+
+
+def test_what_a_signal_does_is_not_for_ray_to_say(ray, monkeypatch):
+    """Ray ends its driver with a dump and exit code 1 on SIGTERM; a sweep has a line to say."""
+    before, begin = signal.getsignal(signal.SIGTERM), ray.init
+
+    def init(**asked: Any) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        begin(**asked)
+
+    monkeypatch.setattr(ray, "init", init)
+    try:
+        with OnRay(1, Limits(1)):
+            assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://localhost:{}", "auto"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +34,7 @@ from normgauge.lab.training import evaluate_model, train
 from normgauge.lab.zoo import Split
 from normgauge.monitor.monitor import Monitor
 from normgauge.render.numbers import NEAR
+from normgauge.render.sweep import NOT_GAUGED
 from normgauge.render.verdict import refutation_sentence
 
 Values = dict[str, float | None]
@@ -43,9 +46,11 @@ def run_folder(place: Path) -> int:
     if record is None:
         print(f"{place}: expected a trial.json, got none that can be read", file=sys.stderr)
         return 1
+    begun = time.monotonic()
     try:
         with exclusive_lock(place / LOCK):  # whoever was killed a moment ago may still hold the files
-            write_result(place, run_trial(place, record))
+            found = run_trial(place, record)
+            write_result(place, replace(found, seconds=round(time.monotonic() - begun, 3)))
     except NormgaugeError as error:
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
@@ -157,7 +162,7 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
     try:
         found = readings(model, batch, settings["measure.scopes"], **asked)
     except NormgaugeError as error:
-        return {}, (f"not gauged: {' '.join(str(error).split())}",)
+        return {}, (NOT_GAUGED + " ".join(str(error).split()),)
     ends = ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")
     values: Values = {f"{reading.scope}.{end}": getattr(reading, end) for reading in found for end in ends}
     values |= {f"{r.scope}.log10_median": m.lo / LN10 for r in found if (m := r.log_median) and m.width <= NEAR}

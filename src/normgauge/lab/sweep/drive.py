@@ -14,6 +14,7 @@ from normgauge.lab.sweep.files import (
     CHECKPOINT,
     RESULT,
     Record,
+    Result,
     file_digest,
     read_imports,
     read_record,
@@ -74,9 +75,9 @@ class Folder:
 
     def outcome(self, trial: SweepTrial) -> TrialOutcome:
         """What is known of a trial; one with a result is done, even if the sweep was killed before it noted that."""
-        record = read_record(self.place(trial)) or self._fresh(trial)
         result = read_result(self.place(trial))
-        status = "done" if result is not None else record.status if record.status != "done" else "new"
+        record = self._record(trial, result)
+        status = record.status if result is not None or record.status != "done" else "new"
         return TrialOutcome(
             id=trial.id,
             point=trial.point,
@@ -89,6 +90,13 @@ class Folder:
             notes=() if result is None else result.notes,
             outdated=result is not None and self._changed(trial, record),
         )
+
+    def adopt(self, trial: SweepTrial, keep: bool) -> None:
+        """Note that a trial is done which came to its result while nobody was left to write that down."""
+        place = self.place(trial)
+        record = read_record(place)
+        if (record is None or record.status != "done") and (result := read_result(place)) is not None:
+            self._close(trial, self._record(trial, result), keep)
 
     def others(self, trials: Sequence[SweepTrial]) -> int:
         """How many trials lie here that this config does not ask for."""
@@ -124,19 +132,37 @@ class Folder:
 
     def settle(self, trial: SweepTrial, ended: Ended, keep: bool) -> None:
         """Write down how an attempt ended."""
-        place = self.place(trial)
-        record = read_record(place) or self._fresh(trial)
+        record = read_record(self.place(trial)) or self._fresh(trial)
         status = "failed" if ended.error else "done"
-        seconds = round(record.seconds + ended.seconds, 3)
-        write_record(place, replace(record, status=status, seconds=seconds, error=ended.error))
-        if not ended.error and not keep:
-            (place / CHECKPOINT).unlink(missing_ok=True)
+        seconds = _sum(record.seconds, ended.seconds)
+        self._close(trial, replace(record, status=status, seconds=seconds, error=ended.error), keep)
+
+    def _close(self, trial: SweepTrial, record: Record, keep: bool) -> None:
+        """Write down the end of a trial; the record is the last that changes, so that a kill leaves all to be done."""
+        if record.status == "done" and not keep:
+            (self.place(trial) / CHECKPOINT).unlink(missing_ok=True)
+        write_record(self.place(trial), record)
+
+    def _record(self, trial: SweepTrial, result: Result | None) -> Record:
+        """The record of a trial; with a result it is done, whatever was written down last."""
+        record = read_record(self.place(trial))
+        if result is None or (record is not None and record.status == "done"):
+            return record or self._fresh(trial)
+        if record is None:
+            return replace(self._fresh(trial), status="done", attempts=1, seconds=result.seconds)
+        seconds = record.seconds if record.status == "failed" else _sum(record.seconds, result.seconds)
+        return replace(record, status="done", seconds=seconds, error="")
 
     def _fresh(self, trial: SweepTrial) -> Record:
         return Record(trial.id, trial.settings, str(self.config_folder), code=self._digest_of(trial))
 
     def _digest_of(self, trial: SweepTrial) -> str:
         return self._digests.get(str(trial.settings["network.build"]), "")
+
+
+def _sum(before: float | None, now: float | None) -> float | None:
+    """Seconds of all attempts; None where those of one are not known."""
+    return None if before is None or now is None else round(before + now, 3)
 
 
 def drive(

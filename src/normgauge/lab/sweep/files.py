@@ -49,7 +49,7 @@ class Record:
         folder: where relative paths of the settings begin.
         status: ``new``, ``running``, ``done`` or ``failed``; what is ``running`` while no sweep runs was killed.
         attempts: begun so far.
-        seconds: of the attempts that ended.
+        seconds: of the attempts that ended; None where nobody took the time of one.
         error: last lines of the last failed attempt.
         code: a digest of the user's file that builds the network, "" where there is none.
     """
@@ -59,7 +59,7 @@ class Record:
     folder: str
     status: str = "new"
     attempts: int = 0
-    seconds: float = 0.0
+    seconds: float | None = 0.0
     error: str = ""
     code: str = ""
 
@@ -72,11 +72,13 @@ class Result:
         values: numbers by name; None for what could not be measured.
         notes: sentences about them.
         losses: training loss of each epoch.
+        seconds: that the attempt took, by its own clock; None where it was not written down.
     """
 
     values: Mapping[str, float | None]
     notes: tuple[str, ...] = ()
     losses: tuple[float, ...] = field(default=())
+    seconds: float | None = None
 
 
 def write_record(place: Path, record: Record) -> None:
@@ -93,7 +95,8 @@ def write_result(place: Path, result: Result) -> None:
     """Write result.json: with it, the trial is done."""
     values = {name: json_number(value) for name, value in result.values.items()}
     losses = [json_number(loss) for loss in result.losses]
-    write_whole(place / RESULT, {"schema": SCHEMA, "values": values, "notes": list(result.notes), "losses": losses})
+    told = {"values": values, "notes": list(result.notes), "losses": losses, "seconds": result.seconds}
+    write_whole(place / RESULT, {"schema": SCHEMA, **told})
 
 
 def read_result(place: Path) -> Result | None:
@@ -101,7 +104,9 @@ def read_result(place: Path) -> Result | None:
 
     def result(data: dict[str, Any]) -> Result:
         values = {name: unspell_number(value) for name, value in data["values"].items()}
-        return Result(values, tuple(data["notes"]), tuple(map(float, data["losses"])))
+        seconds = data.get("seconds")
+        losses = tuple(map(float, data["losses"]))
+        return Result(values, tuple(data["notes"]), losses, None if seconds is None else float(seconds))
 
     return _read(place / RESULT, result)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,6 +86,7 @@ def _connected(cpus: int, address: str | None) -> tuple[ModuleType, bool]:
         return ray, False
     _check_address(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    before = signal.getsignal(signal.SIGTERM)
     try:
         if address is not None:
             ray.init(address=address, **quiet)
@@ -93,6 +96,8 @@ def _connected(cpus: int, address: str | None) -> tuple[ModuleType, bool]:
         told = " ".join(str(error).split())[:300]
         where = f"no Ray cluster at {address}" if address else "Ray did not start here"
         raise InputError(f"{where}: {told}") from None
+    if threading.current_thread() is threading.main_thread() and before is not None:
+        signal.signal(signal.SIGTERM, before)  # Ray has put its own in its place, which ends this process with a dump
     return ray, True
 
 
