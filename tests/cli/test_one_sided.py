@@ -42,6 +42,13 @@ def test_what_is_no_number_is_not_one(stored):
     assert said(UPPER, stored, 1.0) and said(UPPER, 1.0, stored) and not said(UPPER, stored, stored)
 
 
+def test_a_published_product_that_an_earlier_reading_lacks_is_not_missed_in_it():
+    now = {"log10_P_w": 1.0, "log10_theorem9_published": 2.0}
+    assert not said("published", {"log10_P_w": 1.0}, now)
+    assert said("published", {"log10_P_w": 1.5}, now) and said("published", now, {"log10_P_w": 1.0})
+    assert said("sigma", {}, {"min": 1.0})
+
+
 def test_the_chance_to_fail_is_a_claim_too():
     assert "larger by" in said("failure_probability", 1e-10, 2e-10) and not said("failure_probability", 0.0, 0.0)
 

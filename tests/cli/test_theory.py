@@ -107,7 +107,7 @@ def test_a_verdict_chooses(run, capsys):
         run("--verdict", "false")
     told = capsys.readouterr().err
     assert "expected one of holds, loose, wrong" in told and "what is false: wrong" in told
-    assert "--verdict wrong" in run("wrong")[2]
+    assert "T.L1" in run("wrong", "--list")[1] and "Opinion" not in run("wrong", "--list")[1]
 
 
 def test_a_place_chooses(run):

@@ -130,6 +130,10 @@ CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "a layer left out": (lambda d: step(d, "down").update(inputs=step(d, "up")["inputs"]), "leads nowhere"),
     "P_w": (lambda d: d["published"].update(log10_P_w=0.0), "log10_P_w: stored"),
     "theorem 9": (lambda d: d["published"].update(log10_theorem9=0.0), "log10_theorem9: stored"),
+    "theorem 9 over all inputs": (
+        lambda d: d["published"].update(log10_theorem9_published=0.0),
+        "log10_theorem9_published: stored",
+    ),
     "a sigma": (lambda d: layer(d, "bn")["sigma"].update(rms=1.0), "log10_prod_inv_sigma, rms"),
     "sigmas out of order": (lambda d: layer(d, "bn")["sigma"].update(min=9.0), "layer bn: sigma out of order"),
     "a slope above the bound": (lambda d: d.update(log10_lower=d["log10_upper"] + 0.1), "log10_lower: stored"),
@@ -256,7 +260,10 @@ def test_a_gain_edited_with_all_that_follows_is_seen_by_the_digest(alone):
         (forged["log10_loss"], tuple(forged["log10_loss"])),
         (forged["samples"][0], ("log10_upper", "log10_lower")),
         (forged, ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")),
-        (forged["published"], ("log10_P_w", "log10_theorem9", "log10_corollary11_published")),
+        (
+            forged["published"],
+            ("log10_P_w", "log10_theorem9", "log10_theorem9_published", "log10_corollary11_published"),
+        ),
     ):
         for key in keys:
             table[key] -= less
@@ -294,6 +301,7 @@ FREE = {
     "log10_corollary10_2": "made of vectors of 1/σ that are not stored",
     "log10_corollary11": "likewise",
     "log10_lemma3_sum": "likewise",
+    "log10_lemma3_published": "holds the number of groups, which is not stored",
     "failure_probability": "what the methods used allow; any from 0 to 1 may be",
     "width": "an option; asked for, not measured",
 }

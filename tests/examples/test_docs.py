@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import normgauge as ng
+from normgauge import theory
 from normgauge.advice.whatif import what_if
 from normgauge.cli import COMMANDS, build_parser
 from normgauge.cli.gauge import gauge_json
@@ -108,6 +109,12 @@ def test_the_table_of_verbs_is_true():
     assert {"gauge", "readings", "Monitor", "certify"} <= set(verbs) <= set(ng.__all__)
     for name in re.findall(r"`reading\.(\w+)", " ".join(python for python, _ in rows)):
         assert callable(getattr(ng.Reading, name))
+
+
+def test_a_theorem_is_checked_in_python_as_the_table_says():
+    (code,) = re.findall(r"`(theory\.check_claims\(.*?\))` \|", page("commands.md"))
+    ledger = eval(code, {"theory": theory})
+    assert [outcome.claim.id for outcome in ledger.outcomes] == ["T.L1"] and ledger.outcomes[0].passed
 
 
 def test_the_worked_example_is_the_script():

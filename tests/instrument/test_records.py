@@ -15,7 +15,7 @@ from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.probe import search
 from normgauge.instrument.records import layer_names, published_table, sum_logs, weight_frobenius
-from normgauge.instrument.session import Options, opened
+from normgauge.instrument.session import Options, Session, opened
 from normgauge.render.verdict import verdict_line
 from tests.instrument.claimed_rules import Triple, claimed, rule_of
 
@@ -92,7 +92,7 @@ def test_the_published_products_are_those_of_the_formulas() -> None:
     norm = model[1]
     norm.running_var.uniform_(0.2, 2.0), norm.weight.data.uniform_(0.5, 2.0)
     with opened(model, torch.randn(2, 4, dtype=torch.float64)) as session:
-        table = published_table(session.composed(Scope.parse("global")))
+        table = products_of(session, "global")
     maps = [layer.weight.detach() for layer in (model[0], model[3])]
     spectral = math.prod(float(torch.linalg.matrix_norm(w, 2)) for w in maps)
     sigma = (norm.running_var + norm.eps).sqrt()
@@ -106,7 +106,12 @@ def test_the_published_products_are_those_of_the_formulas() -> None:
 def published(model: nn.Module, samples: int, scope: str, shape: tuple[int, ...] = (8,)) -> dict[str, Any]:
     x = torch.randn(samples, *shape, dtype=torch.float64)
     with opened(model, x, Options(mode="train" if model.training else "eval")) as session:
-        return published_table(session.composed(Scope.parse(scope)))
+        return products_of(session, scope)
+
+
+def products_of(session: Session, scope: str) -> dict[str, Any]:
+    parts = session.composed(Scope.parse(scope))
+    return published_table(parts, session.everywhere(parts))
 
 
 @pytest.mark.parametrize("samples", [1, 2, 8])
@@ -122,6 +127,36 @@ def test_groups_are_those_of_one_input_whatever_the_batch(samples: int) -> None:
     assert found["log10_lemma3_sum"] == pytest.approx(found["log10_P_w"] + math.log10(2) + 2.5, abs=1e-6)
     rows = published(nn.LayerNorm(8).double().eval(), samples, "point", (5, 8))  # five tokens are no five groups
     assert rows["log10_lemma3_sum"] == rows["log10_corollary11"]
+
+
+def test_groups_are_summed_over_one_input_not_over_the_worst_sample_of_each() -> None:
+    """One sample is narrow in its first group, the other in its second: no input has both."""
+    narrow, wide = [0.0, 0.2], [0.0, 20.0]
+    x = torch.tensor([narrow + wide, wide + narrow, wide + wide], dtype=torch.float64)
+    with opened(nn.GroupNorm(2, 4).double().eval(), x) as session:
+        table = products_of(session, "point")
+    assert table["log10_lemma3_sum"] == pytest.approx(math.log10(1 / math.hypot(0.1, 1e-5**0.5) + 1 / 10), abs=1e-6)
+    maps = nn.InstanceNorm2d(2).double().eval()  # a channel is a group
+    with opened(maps, x.reshape(3, 2, 2, 1)) as session:
+        assert products_of(session, "point")["log10_lemma3_sum"] == pytest.approx(table["log10_lemma3_sum"])
+
+
+@pytest.mark.parametrize("scope", ["point", "ball:0.001", "global"])
+def test_what_is_printed_over_all_inputs_does_not_follow_the_scope(scope: str) -> None:
+    """Lemma 3 has C/√ε and Theorem 9 the constants of whole normalizers, wherever the samples are."""
+    torch.manual_seed(0)
+    norm = nn.GroupNorm(4, 8)
+    norm.weight.data.uniform_(0.5, 2.0)
+    found = published(nn.Sequential(nn.Linear(8, 8), norm).double().eval(), 5, scope)
+    floor = found["log10_P_w"] + 2.5
+    assert found["log10_lemma3_published"] == pytest.approx(floor + math.log10(4), abs=1e-6)
+    steepest = floor + math.log10(float(norm.weight.detach().abs().max()))
+    assert found["log10_theorem9_published"] == pytest.approx(steepest, abs=1e-6)
+    for own, printed in (("lemma3_sum", "lemma3_published"), ("theorem9", "theorem9_published")):
+        apart = found[f"log10_{printed}"] - found[f"log10_{own}"]
+        assert abs(apart) < 1e-6 if scope == "global" else apart > 0.1, own
+    one = published(nn.LayerNorm(8).double().eval(), 2, scope)
+    assert one["log10_lemma3_published"] == one["log10_corollary11_published"]  # one group
 
 
 def test_a_published_product_stands_only_where_its_statement_is_about_the_normalizers() -> None:
@@ -144,9 +179,14 @@ def test_a_published_product_stands_only_where_its_statement_is_about_the_normal
     }
     assert [kind for kind, value in grouped.items() if value is not None] == [nn.LayerNorm, nn.GroupNorm]
     batch = published(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).double().train(), 6, "global")
-    assert [key for key, value in batch.items() if value is None] == [*alone, "log10_lemma3_sum"]
+    assert [key for key, value in batch.items() if value is None] == [
+        *alone,
+        "log10_lemma3_sum",
+        "log10_lemma3_published",
+    ]
     lengths = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LocalResponseNorm(2)).double().eval()
     assert published(lengths, 1, "point", (3, 6, 6))["log10_theorem9"] is None  # its gain is no 1/σ
+    assert published(lengths, 1, "point", (3, 6, 6))["log10_theorem9_published"] is None
 
 
 def test_corollary_10_1_is_the_product_with_its_weights() -> None:
@@ -163,7 +203,7 @@ def test_lemma_2_of_a_pair_is_the_printed_one() -> None:
     """Of two entries the slope is ε/σ³; the printed bound stays 1/σ."""
     model, x = nn.LayerNorm(2).double().eval(), torch.tensor([[1.0, 3.0]]).double()
     with opened(model, x) as session:
-        table = published_table(session.composed(Scope.parse("point")))
+        table = products_of(session, "point")
     assert table["log10_corollary11"] == pytest.approx(-math.log10(math.sqrt(1 + 1e-5)), abs=1e-9)
     assert table["log10_corollary11_published"] == pytest.approx(2.5)
 

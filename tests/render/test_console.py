@@ -69,7 +69,7 @@ def test_published_products_are_labelled_gauge_dependent():
 
 
 def test_published_names_the_renderer_does_not_know_are_shown_as_they_are():
-    products = {"log10_new": None, "log10_other": {"a": 1.5}, "log10_theorem9": math.inf}
+    products = {"log10_new": None, "log10_other": {"a": 1.5}, "log10_theorem9_published": math.inf}
     shown = reading_text(reading(published=products), every=True)
     assert "new" in shown and "other, a" in shown and "(Theorem 9)" in shown
 

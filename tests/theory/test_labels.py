@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+from functools import reduce
 from pkgutil import resolve_name
 
 import pytest
+import torch
 
-from normgauge.core.claim import Comparison, ComparisonKind
+from normgauge.core.claim import Comparison, ComparisonKind, Verdict
 from normgauge.core.errors import InputError
 from normgauge.theory import CLAIMS
 from normgauge.theory.checks import results
 from normgauge.theory.claim import Absent, equals
+from normgauge.theory.draw import Draw
+from normgauge.theory.jacobians import jacobian
+from normgauge.theory.nets import frozen_stack
 
 SEEDS = (0, 5)
 
@@ -97,11 +102,11 @@ def test_what_does_not_move_stays_under_factors_of_single_units(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_mark_is_on_the_printed_statement(seed):
-    """Its own counterexample, its own inequality, or the proof it rests on: never a random row beside it."""
+    """Its own counterexample, its own inequality where met, or the proof it rests on: no random row beside it."""
     marked = {name: CLAIMS[name].run(seed).decisive.what for name in ("T.L1", "T.T9", "T.T20.13", "T.C10.reduce")}
     assert marked == {
         "T.L1": "slope, three signals with σ² + ε = 1/4, 1, 4",
-        "T.T9": "largest slope of five points",
+        "T.T9": "equal channels: Theorem 9 is met",
         "T.T20.13": "slack of X.cells.chernoff, over g, largest of 400 draws",
         "T.C10.reduce": "slope with BatchNorm, W = ±10·I, against that without",
     }
@@ -145,6 +150,72 @@ def test_an_instance_can_be_made_again_without_us():
     whole = math.prod(gains) * math.hypot(*h.values)
     assert rows("T.T13.8", 5)["slope of the network in W_i"].measured == pytest.approx(whole)
     assert outcome.to_json()["drawn"][0]["kind"] == "integer"
+
+
+MARKED = [name for name, claim in CLAIMS.items() if claim.entry.decides]
+NEEDED = {Verdict.WRONG: ComparisonKind.REFUTES, Verdict.GAUGE: ComparisonKind.MOVES}
+DRAWN = [name for name, claim in CLAIMS.items() if claim.check and "results" not in claim.check.__module__]
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_a_mark_is_on_the_row_it_names(name):
+    outcome = CLAIMS[name].run(1)
+    row, entry = outcome.decisive, CLAIMS[name].entry
+    assert row is outcome.headline and row.what.startswith(entry.decides)
+    assert row.kind is NEEDED.get(entry.verdict, row.kind)
+
+
+@pytest.mark.parametrize("name", ["T.T13.9", "T.E49", "T.T6", "T.R7", "T.T15", "T.T9", "T.C10.1", "T.C10.2", "T.T12.6",
+                                  "T.T12.7", "T.C10.product", "T.C22.reduction", "T.R7.fig1", "T.C19", "S.flat",
+                                  "Q.break", "S.gradient"])  # fmt: skip
+def test_no_row_compares_a_network_whose_relus_are_all_off(name):
+    """There every formula gives 0; what is 0 whatever is drawn says so, or that it looks elsewhere."""
+    always = ("behind the narrowest width", "anywhere", "elsewhere")
+    for seed in range(10):
+        for what, row in rows(name, seed).items():
+            assert row.measured != 0 or what.endswith(always), (seed, what)
+
+
+@pytest.mark.parametrize("seed", [4, 7, 8])
+def test_the_mark_is_on_no_row_that_is_0_whatever_it_says(seed):
+    """But for units that stay alike, and sums that cancel, which need not."""
+    cancel = {"A.saddle", "A.E1.sum", "A.LNgrad.sum"}
+    for name in set(DRAWN) - cancel:
+        row = CLAIMS[name].run(seed).decisive
+        assert row.kind is not ComparisonKind.EQUAL or (row.measured, row.predicted) != (0, 0), name
+
+
+def test_every_relu_of_a_stack_that_is_on_is_on():
+    draw = Draw(0, "stack")
+    for depth in (1, 3, 5):
+        stack = frozen_stack(draw, depth, on=True)
+        whole = reduce(lambda left, folded: folded @ left, stack.folded)
+        for x in (10 / math.sqrt(len(whole[0])) * v.sign() for v in draw.normal(4, len(whole[0]))):
+            assert torch.allclose(jacobian(stack, x), whole, rtol=1e-9)
+
+
+def test_one_layer_is_the_folded_norm_only_before_its_activation():
+    row = rows("T.T9")["slope with the activation, W = (1, −1)ᵀ"]
+    assert row.measured == pytest.approx(1.0) and row.published == math.sqrt(2)
+    assert "exact for one layer before its activation" in CLAIMS["T.T9"].entry.instead
+
+
+def test_no_row_of_another_normalizer_stands_with_a_claim_about_one():
+    assert not any("batch norm" in what for what in rows("A.LNgrad"))
+    assert not any("layer norm" in what for what in rows("A.E1"))
+
+
+def test_an_error_made_of_two_names_both():
+    entry = CLAIMS["T.C14.11"].entry
+    assert entry.error == "truncated-h" and CLAIMS["T.C14.loss"].entry.error in entry.note and "√min" in entry.note
+
+
+def test_the_reduction_of_resnet18_is_compared_in_plain_numbers():
+    found = rows("T.L1.resnet18", 3)
+    row = found["log10 of Π‖1/σ_k‖₂, channels alike, where Π1/σ_k = 10^−25 by the mean variance"]
+    assert row.published == -25 and row.measured == pytest.approx(-2.42, abs=0.01)  # the remark's own number
+    assert "10^−2.42" in CLAIMS["T.L1.resnet18"].entry.instead
+    assert CLAIMS["T.L1.resnet18"].run(3).decisive.what == row.what
 
 
 def test_zero_has_no_sign():

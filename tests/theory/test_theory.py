@@ -87,11 +87,48 @@ def test_a_place_is_found_however_it_is_written(typed, place):
     [
         ("Lemma 1", ["Lemma 1"]), ("T.L1 T.L2", ["T.L1", "T.L2"]),
         ("Theorem 9 T.L1 Figure 1", ["Theorem 9", "T.L1", "Figure 1"]),
-        ("than 2025", ["than 2025"]), ("zzz", ["zzz"]), ("", []),
+        ("than 2025", ["than 2025"]), ("zzz", ["zzz"]), ("", []), ("Lema 1 T.L2", ["Lema 1", "T.L2"]),
+        ("akbar 4.1", ["akbar", "4.1"]), ("akbar 2511.00958", ["akbar", "2511.00958"]),
     ],
 )  # fmt: skip
 def test_words_that_lost_their_quotes_are_put_together(words, names):
     assert joined_names(words.split()) == names
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("Lema 1", "did you mean 'Lemma 1'?"),
+        ("Theorm 9", "did you mean 'Theorem 9'?"),
+        ("Propositon 4.1", "did you mean 'Proposition 4.1'?"),
+        ("Theorem 99", "there is Theorem 1, 5, 6, 9, 12, 13, 15, 20"),
+        ("Theorm", "there is Theorem 1, 5, 6"),
+        ("Lema", "there is Lemma 1, 2, 3"),
+        ("zzzzzz", "nearest: none"),
+        ("T.L99", "nearest: T.L1, "),
+    ],
+)
+def test_a_mistyped_place_is_answered_with_what_is_there(typed, said):
+    with pytest.raises(InputError) as caught:
+        find_claims(joined_names(typed.split()))
+    assert repr(typed) in str(caught.value) and said in str(caught.value)
+
+
+def test_words_of_a_title_are_no_name_of_all_its_claims():
+    found = find_claims(["gradient flow"])
+    assert 5 < len(found) < 30 and "A.L5.1" in {claim.id for claim in found}
+    assert len(find_claims(["Akbar"])) > 150 < len(find_claims(["a manuscript without date"]))
+
+
+def test_a_verdict_is_a_name():
+    assert {claim.entry.verdict for claim in find_claims(["wrong"])} == {Verdict.WRONG}
+    assert {claim.entry.verdict for claim in find_claims(joined_names(["not", "reproduced"]))} == {
+        Verdict.NOT_REPRODUCED
+    }
+
+
+def test_what_is_at_a_place_comes_before_what_names_it():
+    assert find_claims(["corollary 11"])[0].id == "T.C11"
 
 
 def test_a_number_alone_is_no_name():

@@ -55,8 +55,8 @@ examples:
   normgauge theory --claim A.P4             all whose id begins so; up to nine in full, more as a table
   normgauge theory --claim T --claim S.1    several
   normgauge theory Lemma 1                  all at a place; §4.2 and "Thm 9" likewise
-  normgauge theory --list LayerNorm         all that have the word, where no id or place does; or a source, 2511.00958
-  normgauge theory --list --verdict wrong   those that are wrong, in a line each
+  normgauge theory --list LayerNorm         all that have the word, where no id or place does; or of a source
+  normgauge theory --list wrong             those with this verdict; also as --verdict, beside other names
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
   normgauge theory --list | less            what there is, in some 1,500 lines; checks nothing
   normgauge theory --html theory.html       a page with every comparison, plots and filters
@@ -77,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="only this claim, those whose id begins so, whose place or source it names, or which have these words",
+        help="only this claim, those whose id begins so, with this place, source or verdict, or with these words",
     )
     parser.add_argument(
         "--verdict",

@@ -120,6 +120,13 @@ class Entry(Stored):
     error: Annotated[str, Told("the root of what is wrong; entries that share it are one error")] = ""
     published: Annotated[tuple[str, ...], Told("numbers as printed at that place")] = ()
     note: Annotated[str, Told("what else a reader should know")] = ""
+    decides: Annotated[
+        str,
+        Told(
+            "how the comparison begins that the verdict rests on; empty: the first of the kind that the verdict needs"
+        ),
+    ] = ""
+    shown_by: Annotated[str, Told("a command that shows its number for a network, with the name of the number")] = ""
     experiment: Annotated[str, Told("the training that decides it, as `normgauge reproduce` knows it")] = ""
     backs: Annotated[tuple[str, ...], Told("rules and functions of this package that rest on it, by name")] = ()
 
@@ -155,14 +162,17 @@ class Outcome(Stored):
 
     @property
     def headline(self) -> Comparison | None:
-        """The comparison to show in a table: the first counterexample, else the first one with a prediction."""
-        telling = [f for f in self.findings if f.published is not None]
+        """The comparison to show in a table: the one named, a counterexample or a prediction."""
+        telling = [f for f in self.findings if self.claim.decides and f.what.startswith(self.claim.decides)]
+        telling += [f for f in self.findings if f.published is not None]
         telling += [f for f in self.findings if f.predicted is not None]
         return next(iter(telling + list(self.findings)), None)
 
     @property
     def decisive(self) -> Comparison | None:
-        """The comparison that the verdict rests on: the first of the kind it needs, else the headline."""
+        """The comparison that the verdict rests on: the one named, else the first of the kind it needs, else any."""
+        if self.claim.decides:
+            return self.headline
         needed = {Verdict.WRONG: ComparisonKind.REFUTES, Verdict.GAUGE: ComparisonKind.MOVES}.get(self.claim.verdict)
         return next((finding for finding in self.findings if finding.kind is needed), self.headline)
 

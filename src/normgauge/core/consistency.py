@@ -177,6 +177,9 @@ def published_products(reading: Row) -> Iterator[str]:
         products["corollary11_published"] = decade_product(
             p_w, *(-math.log10(eps) / 2 if eps > 0 else INF for eps in floors)
         )
+    if table.get("log10_theorem9_published") is not None:
+        gains = {step["layer"]: stored_number(step, "log10_everywhere") for step in reading["proof"]["steps"]}
+        products["theorem9_published"] = decade_product(p_w, *(gains[layer["name"]] for layer in norms))
     for key, product in products.items():
         if key != "theorem9" or table["log10_theorem9"] is not None:
             yield from difference_sentence(f"log10_{key}", stored_number(table, f"log10_{key}"), product)

@@ -101,7 +101,17 @@ class Published(TypedDict):
         Log10 | None,
         Told("Π ‖γ/σ‖₂, BatchNorm alone", source=(THAN, "Corollary 10 (1): its factor beside P_w, with γ")),
     ]
-    log10_theorem9: Annotated[Log10 | None, Told("P_w · Π normalizers' gains (Theorem 9)", source=(THAN, "Theorem 9"))]
+    log10_theorem9: Annotated[
+        Log10 | None,
+        Told(
+            "P_w · Π normalizers' gains in the scope (not Theorem 9, which has those over all inputs)",
+            source=(THAN, "Theorem 9's product, with gains of the scope in place of those over all inputs"),
+        ),
+    ]
+    log10_theorem9_published: Annotated[
+        Log10 | None,
+        Told("P_w · Π normalizers' gains over all inputs (Theorem 9)", source=(THAN, "Theorem 9"), absent=None),
+    ]
     log10_corollary10_1: Annotated[
         Log10 | None,
         Told(
@@ -129,8 +139,17 @@ class Published(TypedDict):
     log10_lemma3_sum: Annotated[
         Log10 | None,
         Told(
-            "P_w · Π sums of 1/σ over an input's groups, without γ (Lemma 3)",
+            "P_w · Π largest sum of 1/σ over the groups of one input in the scope, without γ (not Lemma 3, which has "
+            "C/√ε)",
+            source=(THAN, "Lemma 3's sum in Theorem 9, with the σ of the scope in place of √ε: not as published"),
+        ),
+    ]
+    log10_lemma3_published: Annotated[
+        Log10 | None,
+        Told(
+            "P_w · Π C/√ε, C groups in an input, without γ (Lemma 3)",
             source=(THAN, "Lemma 3, in Theorem 9"),
+            absent=None,
         ),
     ]
     log10_prod_inv_sigma: Annotated[

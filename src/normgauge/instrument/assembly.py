@@ -85,7 +85,7 @@ def make_reading(
         unknown=missing.unknown,
         unbounded=missing.unbounded,
         no_bound=missing.no_bound,
-        published=published_table(parts),
+        published=published_table(parts, everywhere),
         layers=layer_records(parts, folded, best, walk),
         samples=with_pictures(session, sample_table(top.log_upper, found, scope)),
         together=session.together,

@@ -193,31 +193,42 @@ def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: 
     return INF if math.isnan(value) else log_above(value)
 
 
-def published_table(parts: Composition) -> dict[str, Any]:
-    """The papers' gauge-dependent products, decimal logs, as they are printed there; not bounds to rely on.
+def published_table(parts: Composition, everywhere: Mapping[int, float]) -> dict[str, Any]:
+    """The papers' gauge-dependent products, decimal logs; not bounds to rely on.
 
-    None where the network's normalizers are not those that a statement is about.
+    None where the network's normalizers are not those that a statement is about. What a statement asks for over all
+    inputs is there twice: as printed, and with what the normalizers do in the scope.
+
+    Args:
+        parts: the composition.
+        everywhere: `own_gains` of the same steps over all inputs.
     """
     steps = [(step, parts.transfers[step.outputs[0].index]) for step in parts.trace.steps]
     weights = [t for _, t in steps if t.weight is not None and isinstance(t.spectral, LogInterval)]
     norms = [(t, t.sigma) for _, t in steps if t.sigma is not None]
+    widest = [everywhere[step.outputs[0].index] for step, t in steps if t.sigma is not None]
     log_pw = sum_logs(t.spectral.hi for t in weights)
     reduced = {k: -sum_logs(math.log(s[k]) for _, s in norms if s[k] > 0) for k in ("min", "rms", "max")}
     whole = not any(t.sigma is None and _normalizes(parts, step) for step, t in steps)  # the σ of all are known
-    facts = {key: [s[key] for _, s in norms] for key in ("log_l2", "log_inverse_l2", "log_inverse", "log_sum")}
+    facts = {
+        key: [s[key] for _, s in norms] for key in ("log_l2", "log_inverse_l2", "log_inverse", "log_sum", "log_count")
+    }
     told = {key: logs if whole and norms and None not in logs else None for key, logs in facts.items()}
-    floors = told["log_inverse"] and [-math.log(s["eps"]) / 2 if s["eps"] > 0 else INF for _, s in norms]
+    floors = [-math.log(s["eps"]) / 2 if s["eps"] > 0 else INF for _, s in norms]
+    counted = told["log_count"] and [log + floor for log, floor in zip(told["log_count"], floors, strict=True)]
     largest = told["log_inverse_l2"] and [len(norms) * max(told["log_inverse_l2"])]
     table = {
         "log10_P_w": log_pw,
         "log10_P_w_frobenius": sum_logs(weight_frobenius(t.weight) or 0.0 for t in weights),
         "log10_prod_l2": _product(0.0, told["log_l2"]),
         "log10_theorem9": _product(log_pw, [own_gain(t).hi for t, _ in norms] if whole else None),
+        "log10_theorem9_published": _product(log_pw, widest if whole else None),
         "log10_corollary10_1": _product(log_pw, told["log_l2"]),
         "log10_corollary10_2": _product(log_pw, largest),
         "log10_corollary11": _product(log_pw, told["log_inverse"]),
-        "log10_corollary11_published": _product(log_pw, floors),
+        "log10_corollary11_published": _product(log_pw, told["log_inverse"] and floors),
         "log10_lemma3_sum": _product(log_pw, told["log_sum"]),
+        "log10_lemma3_published": _product(log_pw, counted),
     }
     return {
         **{k: None if v is None else v / LN10 for k, v in table.items()},

@@ -15,8 +15,11 @@ from normgauge.render.numbers import ABSENT, format_number, plural
 from normgauge.render.table import Grid, markdown_table, markdown_words
 
 IN_FULL = 9  # more claims than this are shown as a table
+APART = 1e-3  # a printed number farther from what was measured, as a share of the larger, is another number
+MISSED = "✗"
 DECIDES = "◂"  # marks the comparison that a verdict rests on
 CLAIM, LISTED = 112, 320  # letters of a claim in the table of numbers, and in the list; `--claim` shows all of it
+NETS = {"corollary11": "layer_net", "lemma3": "group_net"}  # whose normalizers a published quantity is about
 FOREMOST = (  # the roots of the errors that open
     "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
     "radial-eigenvalue", "decay-factor-two",
@@ -44,7 +47,9 @@ CAME_OUT = {
 
 
 TERMS = (
-    ("published", "What the printed statement says the number is here, put in by us; of what moves: before it did."),
+    ("published", "What the printed statement says the number is here, put in by us; of what moves: before it did. "
+     f"In a row that confirms what is predicted, > or < behind it: than measured; {MISSED}: not measured, the claim is "
+     "wrong."),
     ("predicted", "What the true statement says it is, or is at most: the claim itself where it holds."),
     ("measured", "The number found on the instance by brute force: Jacobians, singular values, simulation. In a row "
      "“a, against b” it is a, also where that is a formula's, and b is predicted."),
@@ -160,7 +165,7 @@ def error_sentence(entry: Entry) -> str:
     survives = re.split(r"; |\. (?=[A-Z])", entry.survives)[0]
     parts = (
         f"{entry.source}, {entry.at.partition(';')[0]}: {entry.words}",
-        f"Not so: {entry.within}",
+        f"Not so{' ' if entry.within.startswith('for ') else ': '}{entry.within}",
         f"Survives: {survives}",
     )
     return " ".join(f"{part.rstrip('.')}." for part in parts)
@@ -229,12 +234,23 @@ def claims_list(title: str, outcomes: Sequence[Outcome]) -> Grid:
     return Grid(title, ("id", "place", "verdict", "what it says", "what is true, where it does not hold"), rows)
 
 
+def printed_number(finding: Comparison, verdict: Verdict) -> str:
+    """What is printed, and beside a true number that was confirmed whether it is another one; a wrong one is missed."""
+    if finding.kind is ComparisonKind.SHOWN or finding.published is None:
+        return ABSENT
+    told, apart = format_number(finding.published), finding.published - finding.measured
+    near = abs(apart) <= APART * max(abs(finding.published), abs(finding.measured))
+    if near or finding.kind is not ComparisonKind.EQUAL:
+        return told
+    return f"{told} {MISSED if verdict is Verdict.WRONG else '>' if apart > 0 else '<'}"
+
+
 def findings_grid(outcome: Outcome) -> Grid:
     """Return a table of every comparison that one check made."""
     rows = tuple(
         (
             f.what,
-            ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.published),
+            printed_number(f, outcome.claim.verdict),
             ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.predicted),
             ABSENT if f.kind is ComparisonKind.SHOWN else format_number(f.measured),
             ABSENT if f.kind is ComparisonKind.SHOWN or math.isnan(f.error) else f"{f.error:.1e}",
@@ -290,20 +306,24 @@ def claim_facts(outcome: Outcome) -> list[tuple[str, str]]:
 
 def gauge_rows(claim: Entry) -> str:
     """How to have the number of a claim for a network of one's own; "" where it is none of the published quantities."""
-    place = (claim.source, claim.at.partition(";")[0])
+    place = re.compile(re.escape(claim.at.partition(";")[0]) + r"(?!\w)")  # "Lemma 3" is in "Lemma 3's sum"
     stated = {field.key: field.told.source or ("", "") for field in declared_fields(Published)}
-    keys = [key for key, (paper, number) in stated.items() if (paper, re.split("[,:]", number)[0]) == place]
+    keys = [key for key, (paper, number) in stated.items() if paper == claim.source and place.match(number)]
     if not keys:
-        return ""
-    net = {"log10_corollary11_published": "layer_net", "log10_lemma3_sum": "group_net"}.get(keys[0], "batch_net")
+        return claim.shown_by
+    net = next((net for part, net in NETS.items() if part in keys[0]), "batch_net")
     nets = "normgauge.theory.nets"
-    return f"normgauge gauge {nets}:{net} --batch {nets}:samples --json - (“published”: {', '.join(keys)})"
+    return (
+        f"normgauge gauge {nets}:{net} --batch {nets}:samples --all (its “Published quantities”; in --json: "
+        f"{', '.join(keys)}); one of yours: FILE.py:build --batch FILE.py:batch"
+    )
 
 
-def _drawn(outcome: Outcome, most: int = 12) -> str:
-    """What was drawn, in its order, as far as a line takes it."""
-    told = [str(one) for one in outcome.drawn]
-    return "; ".join(told[:most]) + (f"; and {len(told) - most} more (--json)" if len(told) > most else "")
+def _drawn(outcome: Outcome) -> str:
+    """How many draws of each kind and size."""
+    told = Counter("whole number" if one.kind == "integer" else str(one) for one in outcome.drawn)
+    kinds = (f"{count} × {kind}" if count > 1 else kind for kind, count in told.items())
+    return f"{', '.join(kinds)} (--json: the numbers)" if told else ""
 
 
 def in_full(outcome: Outcome) -> list[Block]:
@@ -314,12 +334,26 @@ def in_full(outcome: Outcome) -> list[Block]:
     return [told, findings_grid(outcome)] if outcome.findings else [told]
 
 
+def _terms(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """The words that what is shown needs."""
+    found = [finding for outcome in outcomes for finding in outcome.findings]
+    there = {
+        "published": any(finding.published is not None for finding in found),
+        "predicted": any(
+            finding.predicted is not None and finding.kind is not ComparisonKind.SHOWN for finding in found
+        ),
+        DECIDES: any(len(outcome.findings) > 1 for outcome in outcomes),
+        "instance": any(outcome.drawn for outcome in outcomes),
+    }
+    return [(name, words) for name, words in TERMS if there.get(name, True)]
+
+
 def theory_blocks(ledger: Ledger, every: bool = True) -> list[Block]:
     """What the terminal shows: a few claims in full; many as the opening, with ``every`` also as one table a source."""
     if len(ledger.outcomes) <= IN_FULL:
         body = [part for outcome in ledger.outcomes for part in in_full(outcome)]
         compared = any(outcome.findings for outcome in ledger.outcomes)
-        words = [f"  {name}: {sentence}" for name, sentence in TERMS] if compared else []
+        words = [f"  {name}: {sentence}" for name, sentence in _terms(ledger.outcomes)] if compared else []
         shown = {f"{outcome.claim.source}:" for outcome in ledger.outcomes}
         papers = [f"{about}." for about in ledger.sources if about.startswith(tuple(shown))]
         return [*body, "", *words, *papers, verdict_summary(ledger), check_summary(ledger)]

@@ -55,11 +55,11 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
     """The claims called by ``names``: an id (``T.L1``), the start of several (``T``) or a place (``Lemma 1``).
 
     At a place are all that name it, all of its id, and what is wrong by an error of theirs. A source is a name too
-    (``Than 2025``, ``2511.00958``), and so are words of what is claimed (``LayerNorm``), where nothing else is called
-    so. All where no name is given.
+    (``Than 2025``, ``2511.00958``), a verdict (``wrong``), and so are words of what is claimed (``LayerNorm``), where
+    nothing else is called so. All where no name is given.
 
     Raises:
-        InputError: for a name that is neither, with the nearest ids.
+        InputError: for a name that is neither, with what may be meant.
     """
     chosen: dict[str, Claim] = {}
     for name in names or ("",):
@@ -67,23 +67,43 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
             raise InputError(f"claim: {name} alone is a number; 'Lemma {name}', '§{name}' or '({name})' is a place")
         hits = _called(name)
         if not hits:
-            near = difflib.get_close_matches(name.upper(), {k.upper(): k for k in CLAIMS}, n=5, cutoff=0.3)
-            nearest = ", ".join(k for k in CLAIMS if k.upper() in near)
-            if name.lower() in list(Verdict):
-                nearest = f"none; the claims that are so: --verdict {name.lower()}"
             raise InputError(
                 f"claim: expected an id such as T.L1, a place such as 'Lemma 1', or words that a claim has, got "
-                f"{name!r}; nearest: {nearest or 'none'}"
+                f"{name!r}; {_meant(name)}"
             )
         chosen |= hits
     return list(chosen.values())
 
 
+def _meant(name: str) -> str:
+    """What somebody may have meant who gave a name that nothing has: a place that is there, or the nearest ids."""
+    told = re.fullmatch(r"([^\W\d]+)\.?(?: *(\(?\d.*))?", _spelled(name))
+    place = difflib.get_close_matches(told[1], PLACES, n=1, cutoff=0.7) if told else []
+    if told and place:
+        if told[2] and _called(there := f"{place[0].capitalize()} {told[2]}"):
+            return f"did you mean {there!r}?"
+        return f"there is {place[0].capitalize()} {', '.join(_numbers(place[0]))}"
+    known = {k.upper(): k for k in CLAIMS} if re.search(r"[\d.]", name) else {}  # a word alone is no id
+    near = difflib.get_close_matches(name.upper(), known, n=5, cutoff=0.3)
+    return f"nearest: {', '.join(k for k in CLAIMS if k.upper() in near) or 'none'}"
+
+
+def _numbers(place: str) -> list[str]:
+    """The numbers of all lemmas, say, that claims are at."""
+    found = {n for c in CLAIMS.values() for n in re.findall(rf"\b{place} (\d+(?:\.\d+)*)", _spelled(c.entry.at))}
+    return sorted(found, key=lambda number: [int(part) for part in number.split(".")])
+
+
 def joined_names(words: Sequence[str]) -> list[str]:
-    """Names out of words that lost their quotes: as many together as are called something, ``Lemma 1`` before ``1``."""
+    """Names out of words that lost their quotes: as many together as are called something, ``Lemma 1`` before ``1``.
+
+    A number goes with a word before it that is a kind of place or is called nothing: alone it is no name.
+    """
     if not words:
         return []
-    most = next(n for n in range(len(words), 0, -1) if n == 1 or _called(" ".join(words[:n])))
+    numbered = len(words) > 1 and words[0].isalpha() and re.fullmatch(r"\(?\d{1,3}(\.\d{1,2})*\)?", words[1])
+    least = 2 if numbered and (words[0].lower() in PLACES or not _called(words[0])) else 1
+    most = next(n for n in range(len(words), 0, -1) if n == least or _called(" ".join(words[:n])))
     return [" ".join(words[:most]), *joined_names(words[most:])]
 
 
@@ -94,14 +114,28 @@ def _called(name: str) -> dict[str, Claim]:
         lambda k, c: not name or f"{k}.".lower().startswith(f"{lower}."),
         lambda k, c: k.lower().startswith(lower),
         lambda k, c: re.match(r"[a-z]\d", lower) is not None and _below(k, name),
-        lambda k, c: _names(_source(c.entry), name),
+        lambda k, c: c.entry.verdict == lower,
+        lambda k, c: _names(c.entry.source, name),
     ):
         if hits := {k: c for k, c in CLAIMS.items() if named(k, c)}:
             return hits
     if at := {k: c for k, c in CLAIMS.items() if _names(c.entry.at, name)}:
-        place = re.fullmatch(rf"({'|'.join(PLACES)}) (\d+(?:\.\d+)*)", _spelled(name))
-        initial, roots = place[1][0] + place[2] if place else name, {c.entry.error for c in at.values()} - {""}
-        return at | {k: c for k, c in CLAIMS.items() if _below(k, initial) or c.entry.error in roots}
+        return _at_place(name, at)
+    # words of a title are no name of all its claims, where some have them
+    return _worded(name) or {k: c for k, c in CLAIMS.items() if _names(_source(c.entry), name)}
+
+
+def _at_place(name: str, at: dict[str, Claim]) -> dict[str, Claim]:
+    """What is at a place, that itself first; what has the id of the place; what is wrong by an error of theirs."""
+    spelled = _spelled(name)
+    place = re.fullmatch(rf"({'|'.join(PLACES)}) (\d+(?:\.\d+)*)", spelled)
+    initial, roots = place[1][0] + place[2] if place else name, {c.entry.error for c in at.values()} - {""}
+    first = {k: c for k, c in at.items() if _spelled(c.entry.at).startswith(spelled)}
+    more = {k: c for k, c in CLAIMS.items() if _below(k, initial) or c.entry.error in roots}
+    return first | at | more | ({} if re.search(r"[\d§]", spelled) else _worded(name))
+
+
+def _worded(name: str) -> dict[str, Claim]:
     return {k: c for k, c in CLAIMS.items() if _names(_words(c.entry), name)}
 
 

@@ -119,11 +119,34 @@ class Stack(Frozen):
 
 
 def frozen_stack(draw: Draw, depth: int, on: bool = False) -> Stack:
-    """A random Stack; with ``on`` every ReLU is on for inputs of size one, so that it is affine there."""
+    """A random Stack; with ``on`` every ReLU is on for inputs no longer than ten, so that it is affine there."""
     weights = random_matrices(draw, depth)
-    means = [draw.normal(len(w)) - (1e4 if on else 0) for w in weights]
+    means = [draw.normal(len(w)) for w in weights]
     variances = [draw.normal(len(w)).exp() for w in weights]
-    return Stack(tuple(weights), tuple(means), tuple(variances), draw.decade(-5, -2))
+    stack = Stack(tuple(weights), tuple(means), tuple(variances), draw.decade(-5, -2))
+    return switched_on(stack, 10.0) if on else stack
+
+
+def switched_on(stack: Stack, reach: float) -> Stack:
+    """The same with means so low that every ReLU is on while the input is no longer than ``reach``."""
+    middle, means = torch.zeros(stack.weights[0].shape[1]).double(), []
+    for weight, mean, sigma in zip(stack.weights, stack.means, stack.sigmas, strict=True):
+        reach *= spectral_norm(weight)
+        means.append(weight @ middle - reach - mean.abs())
+        middle, reach = (weight @ middle - means[-1]) / sigma, reach / float(sigma.min())
+    return dataclasses.replace(stack, means=tuple(means))
+
+
+def live_stack(draw: Draw, depth: int, points: int = 1) -> tuple[Stack, Tensor, float]:
+    """A random Stack, random points and the largest slope at them, which is not 0.
+
+    Where all ReLUs of a layer are off everything is 0, by whatever formula: such a stack is drawn again.
+    """
+    while True:
+        stack = frozen_stack(draw, depth)
+        x = draw.normal(points, stack.weights[0].shape[1])
+        if slope := max(jacobian_slope(stack, row) for row in x):
+            return stack, x, slope
 
 
 def equal_channels(draw: Draw, depth: int, channels: int, same: bool = False) -> tuple[Stack, float]:

@@ -67,13 +67,14 @@ def test_the_group_that_decides_is_named_where_others_do_not():
 
 def test_the_facts_are_those_of_sigma():
     sigma = torch.tensor([[1.0, 2.0], [4.0, 0.5]]).double()
-    gamma, groups = torch.tensor([-3.0, 1.0]), torch.tensor([1.0, 2.0]).double()
+    gamma, groups = torch.tensor([-3.0, 1.0]), torch.tensor([[1.0, 2.0], [2.5, 0.25]]).double()
     facts = sigma_facts(sigma, gamma, EPS, groups=groups)
     assert (facts["min"], facts["max"], facts["gamma_max"]) == (0.5, 4.0, 3.0)
     assert facts["rms"] == pytest.approx(math.sqrt((1 + 4 + 16 + 0.25) / 4))
     assert facts["log_sum"] == pytest.approx(math.log(3.0)) and facts["log_sum"] >= math.log(3.0)
+    assert facts["log_count"] == math.log(2)
     assert facts["log_inverse"] is facts["log_l2"] is facts["log_inverse_l2"] is None
-    assert sigma_facts(sigma, gamma, EPS, groups=groups[1:])["log_inverse"] >= math.log(2)
+    assert sigma_facts(sigma, gamma, EPS, groups=groups[:, :1])["log_inverse"] >= math.log(2.5)
     channels = sigma_facts(torch.tensor([[1.0, 0.5]]).double(), gamma, EPS, scale=torch.tensor([3.0, 2.0]).double())
     assert channels["log_inverse_l2"] == pytest.approx(math.log(math.hypot(1.0, 2.0)))
     assert channels["log_l2"] == pytest.approx(math.log(math.hypot(3.0, 2.0))) and channels["log_sum"] is None

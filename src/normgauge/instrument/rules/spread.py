@@ -89,7 +89,7 @@ def groupwise(
     radius = (moved * top).square().sum(1).sqrt()
     whole, inside = displacement(sigma, slope, flow.radius[:, None], eps, size)
     radius = torch.where(inside.all(1), torch.minimum(radius, (whole * top).amax(1)), radius)
-    inverse = (floor.square() + eps).rsqrt().reshape(-1, period).amax(0)  # of the groups of one set, over all sets
+    inverse = (floor.square() + eps).rsqrt().reshape(-1, period)  # (sets, groups of one set)
     facts = sigma_facts((spread + eps).sqrt(), gamma, eps, groups=inverse if centred else None)
     low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
     falls = ctx.scope.kind != "global" and bool((floor.square() <= eps).any())
@@ -218,7 +218,8 @@ def sigma_facts(
         sigma: √(σ²+ε) at the centre.
         gamma: gains.
         eps: ε.
-        groups: largest 1/√(σ²+ε) in the scope of each group of one input; None where no lemma is about such groups.
+        groups: largest 1/√(σ²+ε) in the scope, (sets, groups of one set), an input being one or several sets; None
+            where no lemma is about such groups.
         scale: |γ|/√(σ²+ε) of each channel, where all inputs share it; None where they do not.
     """
     return {
@@ -229,6 +230,7 @@ def sigma_facts(
         "eps": eps,
         "log_l2": log_outward(float(scale.norm())) if scale is not None else None,
         "log_inverse_l2": log_outward(float(torch.linalg.vector_norm(1 / sigma))) if scale is not None else None,
-        "log_inverse": log_outward(float(groups)) if groups is not None and groups.numel() == 1 else None,
-        "log_sum": log_outward(float(groups.sum())) if groups is not None else None,
+        "log_inverse": log_outward(float(groups.max())) if groups is not None and groups.shape[1] == 1 else None,
+        "log_sum": log_outward(float(groups.sum(1).max())) if groups is not None else None,
+        "log_count": None if groups is None else math.log(groups.shape[1]),
     }

@@ -340,8 +340,8 @@ def gradient(draw: Draw) -> Found:
 
     in_w = jacobian(lambda u: loss(u.reshape(width, n) @ h), w).reshape(width, n)
     in_y = jacobian(loss, w @ h).flatten()
-    apart = float((in_w - torch.outer(in_y, h)).abs().max())
-    yield equals("largest difference of the two", apart, predicted=0.0, scale=float(in_w.abs().max()))
+    outer, way = torch.outer(in_y, h), draw.normal(width, n)
+    yield equals("∂f/∂W, along a random direction, by the outer product", in_w, predicted=outer, along=way)
     yield equals("‖∂f/∂W‖", float(in_w.norm()), predicted=float(in_y.norm() * h.norm()))
 
 
@@ -352,7 +352,9 @@ def reversal(draw: Draw) -> Found:
         yield equals(f"constant of W = I, σ {side}", found, predicted=sigma**-depth)
     net, x = BatchNormNet.drawn(draw, depth, width), draw.normal(5, width)
     other = net.rescaled([10 / sigma for sigma in net.sigmas])
-    yield equals("an output in another scale", float(other(x)[0, 0]), predicted=float(net(x)[0, 0]))
+    yield equals(
+        "outputs in another scale, along a random direction", other(x), predicted=net(x), along=draw.normal(5, 3)
+    )
     before, after = (min(float(s.min()) for s in f.sigmas) for f in (net, other))
     yield moves("smallest σ", before, after)
 

@@ -17,7 +17,17 @@ from normgauge.theory.checks.normalizers import TINY, chord, parts, sideways, sp
 from normgauge.theory.claim import Found, below, equals, exceeds, moves, refutes
 from normgauge.theory.draw import Draw
 from normgauge.theory.jacobians import jacobian, jacobian_slope, spectral_norm
-from normgauge.theory.nets import Map, Stack, equal_channels, frozen_stack, layer_norm, norm_product, random_matrices
+from normgauge.theory.nets import (
+    Map,
+    Stack,
+    equal_channels,
+    frozen_stack,
+    layer_norm,
+    live_stack,
+    norm_product,
+    ones,
+    random_matrices,
+)
 
 
 def growth_with_depth(draw: Draw) -> Found:
@@ -58,6 +68,15 @@ def relu_net(weights: Sequence[Tensor], x: Tensor) -> Tensor:
     for weight in weights:
         x = F.relu(x @ weight.T)
     return x
+
+
+def live_chain(draw: Draw) -> tuple[list[Tensor], Tensor]:
+    """Random weights of a ReLU network, and a point where it is not 0: else they are drawn again."""
+    while True:
+        weights = random_matrices(draw, draw.integer(2, 5), low=3)
+        x = draw.normal(weights[0].shape[1])
+        if relu_net(weights, x).any():
+            return weights, x
 
 
 def lemma_5(draw: Draw) -> Found:
@@ -103,6 +122,7 @@ def theorem_6(draw: Draw) -> Found:
     product = math.prod(gains)
     yield equals("slope at a positive point", slope(gains, positive), predicted=product, published=product)
     yield below("slope anywhere", slope(gains, x), predicted=math.prod(gains))
+    x = torch.cat([x[:1].abs(), x[1:]])  # its first entry passes
     out, formula = extremal(gains, widths)(x[None])[0].detach(), math.prod(gains) * x[: min(widths)].clamp_min(0)
     yield equals("output, along a random direction", weight @ out, predicted=weight[: min(widths)] @ formula)
     yield equals(f"{depth} layers of gain {a:.2f}", slope([a] * depth, positive), predicted=a**depth)
@@ -115,14 +135,13 @@ def theorem_6(draw: Draw) -> Found:
 
 def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], power: int) -> Found:
     """A printed number of a network, and of the same function with the weights' scale changed."""
-    stack = frozen_stack(draw, draw.integer(2, 5))
+    stack, (x,), slope = live_stack(draw, draw.integer(2, 5))
     factors = [draw.decade(1, 3) for _ in stack.weights]
-    other = stack.rescaled(factors)
-    x, weight = draw.normal(stack.weights[0].shape[1]), draw.normal(len(stack.weights[-1]))
+    other, weight = stack.rescaled(factors), draw.normal(len(stack.weights[-1]))
     yield moves(what, printed(stack), printed(other))
     yield equals("moved by the factors chosen", printed(other), predicted=printed(stack) * math.prod(factors) ** power)
     yield equals("output, along a random direction", weight @ other(x), predicted=weight @ stack(x))
-    yield equals("slope at a point", spectral_norm(jacobian(other, x)), predicted=spectral_norm(jacobian(stack, x)))
+    yield equals("slope at a point", spectral_norm(jacobian(other, x)), predicted=slope)
     yield equals("folded product", norm_product(other.folded), predicted=norm_product(stack.folded))
     decades = tuple(float(k) for k in range(-3, 4))
     copies = [stack.rescaled([10**k] * len(factors)) for k in decades]
@@ -135,8 +154,8 @@ def same_function(draw: Draw, what: str, printed: Callable[[Stack], float], powe
 
 def product_of_norms(draw: Draw) -> Found:
     yield from same_function(draw, "P_w", lambda stack: norm_product(stack.weights), 1)
-    weights = random_matrices(draw, draw.integer(2, 5), low=3)
-    x, spread, even = draw.normal(weights[0].shape[1]), torch.logspace(-3, 3, 7).double(), draw.decade(-3, 3)
+    weights, x = live_chain(draw)
+    spread, even = torch.logspace(-3, 3, 7).double(), draw.decade(-3, 3)
     ways = [spread[torch.arange(len(w)) % 7] for w in weights[:-1]]  # the factors of each hidden unit
     units, whole = ([*weights], [*weights])
     for k, d in enumerate(ways):
@@ -180,23 +199,29 @@ def bounds(stack: Stack) -> tuple[float, float, float, float]:
 
 
 def theorem_9(draw: Draw) -> Found:
-    depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
-    stack, layer = frozen_stack(draw, depth), frozen_stack(draw, 1, on=True)
-    found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
+    depth, channels = draw.integer(2, 5), draw.integer(2, 7)
+    (stack, _, found), layer = live_stack(draw, depth, points=5), frozen_stack(draw, 1, on=True)
     separate, _, _, folded = bounds(stack)
     yield below("largest slope of five points", found, predicted=folded, published=separate)
     yield below("folded bound, against Theorem 9's", folded, predicted=separate, published=separate)
-    slope = jacobian_slope(layer, points[0, : layer.weights[0].shape[1]])
-    yield equals("slope of one layer: the folded norm", slope, predicted=bounds(layer)[3], published=bounds(layer)[0])
+    slope = jacobian_slope(layer, draw.normal(layer.weights[0].shape[1]))
+    yield equals(
+        "slope of one layer, its ReLUs on: the folded norm",
+        slope,
+        predicted=bounds(layer)[3],
+        published=bounds(layer)[0],
+    )
+    two = Stack((torch.tensor([[1.0], [-1.0]]).double(),), (torch.zeros(2).double(),), (ones(2) - TINY,), TINY)
+    slope = jacobian_slope(two, draw.normal(1))
+    yield equals("slope with the activation, W = (1, −1)ᵀ", slope, predicted=1.0, published=math.sqrt(2))
     flat, slope = equal_channels(draw, depth, channels)
     met = bounds(flat)[0]
     yield equals("equal channels: Theorem 9 is met", slope, predicted=met, published=met)
 
 
 def corollary_10_1(draw: Draw) -> Found:
-    depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
-    stack = frozen_stack(draw, depth)
-    found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
+    depth, channels = draw.integer(2, 5), draw.integer(2, 7)
+    stack, _, found = live_stack(draw, depth, points=5)
     separate, first, _, folded = bounds(stack)
     yield below("largest slope of five points", found, predicted=folded, published=first)
     yield below("Theorem 9's bound, with the largest entries, against (1)", separate, predicted=first, published=first)
@@ -207,9 +232,8 @@ def corollary_10_1(draw: Draw) -> Found:
 
 
 def corollary_10_2(draw: Draw) -> Found:
-    depth, channels, points = draw.integer(2, 5), draw.integer(2, 7), draw.normal(5, 7)
-    stack = frozen_stack(draw, depth)
-    found = max(jacobian_slope(stack, x[: stack.weights[0].shape[1]]) for x in points)
+    depth, channels = draw.integer(2, 5), draw.integer(2, 7)
+    stack, _, found = live_stack(draw, depth, points=5)
     _, first, second, folded = bounds(stack)
     yield below("largest slope of five points", found, predicted=folded, published=second)
     yield below("bound (1), against (2)", first, predicted=second, published=second)

@@ -76,7 +76,16 @@ def parts(draw: Draw) -> Found:
         yield shown(f"layer norm, unevenly {name}: another loss", abs(float(other.loss()) - before) > 1e-6 * before)
 
 
-def gain_left_out(draw: Draw) -> Found:
+def gain_left_out_batch(draw: Draw) -> Found:
+    yield from gain_left_out(draw, each=False)
+
+
+def gain_left_out_layer(draw: Draw) -> Found:
+    yield from gain_left_out(draw, each=True)
+
+
+def gain_left_out(draw: Draw, each: bool) -> Found:
+    """The printed gradient in front of a normalizer, with one gain for all it normalizes, or one for each."""
     n, eps = draw.integer(3, 9), draw.number(high=0.3)
     z, slope, gamma, probe = draw.normal(n) * 2, draw.normal(n), draw.uniform(n, low=1.3, high=3.0), draw.normal(n)
     hat, sigma = standardized(z, eps), math.sqrt(float(z.var(unbiased=False)) + eps)
@@ -84,13 +93,13 @@ def gain_left_out(draw: Draw) -> Found:
     def slopes(gains: Tensor) -> Tensor:
         return grad_of(lambda z: (slope * torch.sin(gains * standardized(z, eps))).sum(), z)
 
-    for name, gains in {"batch norm": gamma[0], "layer norm": gamma}.items():
-        truth, delta = slopes(gains), slope * torch.cos(gains * hat)
-        printed = (n * delta - delta.sum() - hat * (delta * hat).sum()) / (n * sigma)
-        q = gains * delta
-        right = (n * q - q.sum() - hat * (q * hat).sum()) / (n * sigma)
-        yield refutes(f"{name}: gradient's error over its size", extent(truth - printed) / extent(truth), published=0.0)
-        yield equals(f"{name}: gradient along a direction", truth, predicted=right, along=probe)
+    gains = gamma if each else gamma[0]
+    truth, delta = slopes(gains), slope * torch.cos(gains * hat)
+    printed = (n * delta - delta.sum() - hat * (delta * hat).sum()) / (n * sigma)
+    q = gains * delta
+    right = (n * q - q.sum() - hat * (q * hat).sum()) / (n * sigma)
+    yield refutes("error of the printed gradient over its size", extent(truth - printed) / extent(truth), published=0.0)
+    yield equals("gradient along a direction", truth, predicted=right, along=probe)
 
 
 def gradients_in_front(draw: Draw) -> Found:

@@ -18,7 +18,7 @@ from normgauge.theory.claim import Found, below, equals, exceeds, moves, refutes
 from normgauge.theory.draw import DELTA, Draw, draw_counts, variation
 from normgauge.theory.jacobians import jacobian, spectral_norm
 from normgauge.theory.losses import grad_of, gradient_descent
-from normgauge.theory.nets import Map, Stack, equal_channels, frozen_stack, ones, random_matrices
+from normgauge.theory.nets import Map, Stack, equal_channels, frozen_stack, live_stack, ones, random_matrices
 
 
 def ell1(out: Tensor) -> Tensor:
@@ -64,9 +64,12 @@ def written_out(stack: Stack, k: int, h: Tensor) -> float:
 
 
 def theorem_12(draw: Draw) -> Found:
-    mixed, (flat, _) = frozen_stack(draw, draw.integer(2, 5)), equal_channels(draw, draw.integer(2, 5), 3)
-    for what, stack, compare in (("", mixed, below), (", equal channels", flat, equals)):
-        k, x = draw.integer(0, len(stack.weights)), draw.uniform(stack.weights[0].shape[1], low=0.1)
+    (mixed, (point,), _), (flat, _) = live_stack(draw, draw.integer(2, 5)), equal_channels(draw, draw.integer(2, 5), 3)
+    for what, stack, x, compare in (
+        ("", mixed, point, below),
+        (", equal channels", flat, draw.uniform(3, low=0.1), equals),
+    ):
+        k = draw.integer(0, len(stack.weights))
         h, slope = stack.entering(k, x), slope_at(stack, k, x)
         inner = spectral_norm(jacobian(stack.after(k), stack.weights[k] @ h))
         yield compare(f"slope in y_i{what}", inner, predicted=after_bound(stack, k))
@@ -111,7 +114,8 @@ def theorem_12_moving_statistics(draw: Draw) -> Found:
 def theorem_13_inputs(draw: Draw) -> Found:
     gains, widths, _ = shape(draw)
     after, kept, y, way = tail(gains, widths), min(widths), draw.normal(widths[0]), draw.normal(widths[-1])
-    out, through = after(y).detach(), way[:kept] @ y[:kept].clamp_min(0)
+    passing = torch.cat([y[:1].abs(), y[1:]])  # its first entry does
+    out, through = after(passing).detach(), way[:kept] @ passing[:kept].clamp_min(0)
     yield equals("output, along a random direction", way @ out, predicted=math.prod(gains) * through)
     yield equals("entries behind the narrowest width", out[kept:].abs().sum(), predicted=0.0, scale=1.0)
     slope = spectral_norm(jacobian(after, draw.uniform(widths[0], low=0.1)))
@@ -148,9 +152,8 @@ def cut_constant(draw: Draw, what: str, head: Map) -> Found:
     slope, of_cut = (weight_slope(tail(gains, widths), v, widths[0], draw, head) for v in (h, cut))
     whole = math.sqrt(rows) * math.prod(gains) * float(h.norm())
     yield equals(f"slope of the {what} in W_i", slope, predicted=whole, published=told)
-    yield equals(
-        f"at the cut input: √{rows}, of the rows that pass, times the printed", of_cut, predicted=rows**0.5 * told
-    )
+    factor = f"√{rows} times the" if rows > 1 else "the"
+    yield equals(f"the same, its input cut to the later widths: {factor} printed", of_cut, predicted=rows**0.5 * told)
 
 
 def loss_and_network(draw: Draw) -> Found:
@@ -177,6 +180,8 @@ def theorem_15(draw: Draw) -> Found:
     gains, head = [draw.decade(-0.5, 0.5) for _ in range(depth)], float(draw.normal(1))
     widths, h = [draw.integer(3, 7), *(draw.integer(2, 7) for _ in range(depth))], draw.normal(m, draw.integer(2, 6))
     weight, kept, way = draw.normal(widths[0], h.shape[1]), min(widths), draw.normal(h.shape[1])
+    for sample, t in enumerate((0, kept - 1)):  # one that passes each row compared
+        h[sample] *= (h[sample] @ weight[t]).sign()
     found, factor = in_weights(gains, weight, h, head, widths), head * math.prod(gains)
     slopes = bent(factor * (h @ weight.T)[:, :kept].clamp_min(0).sum(1))
     for t in (0, kept - 1):
