@@ -61,3 +61,22 @@ def test_the_terminal_shows_both_ends(tmp_path):
     _, totals, layers = run_blocks(labelled_runs([store.read(tmp_path)]))
     assert ("log10 P_w, depends on the gauge", "1.00 to 4.00", "2.00 to 4.00", "▁█", "proved") in totals.rows
     assert layers.rows[0][1] == "2.43 to 17.7" and layers.headers[1] == "norm"
+
+
+def test_a_last_value_that_is_older_than_the_last_line_says_its_step(tmp_path):
+    writer = store.create(tmp_path, header(0))
+    for number in (1, 3, 150):
+        totals = {"log10_P_w_lower": -math.inf if number > 3 else 16.0, "log10_folded": 6.55 if number < 4 else None}
+        totals = {name: "-inf" if value == -math.inf else value for name, value in totals.items()}
+        writer.append({**step(number), "totals": totals, "columns": {"norm_lower": [2.43 if number < 4 else 0.0]}})
+    _, totals, layers = run_blocks(labelled_runs([store.read(tmp_path)]))
+    told = {row[0]: row[2] for row in totals.rows}
+    assert told["log10 folded product"] == "6.55 (step 3)" and "≥ -inf" not in told.values()
+    assert "≥ 0" not in layers.rows[0] and "effective lr" not in layers.headers  # no layer has one
+
+
+def test_of_several_runs_the_newest_comes_first_in_a_terminal(tmp_path):
+    paths = [written(tmp_path, steps=3, alarms=(2,)), written(tmp_path, steps=3, created="2026-02-01T12:00:00+00:00")]
+    assert [path.name for path in paths] == ["run.jsonl", "run-2.jsonl"]
+    told = run_blocks(labelled_runs([store.read(path) for path in paths]))
+    assert told[0].startswith("[ok]") and told[1].startswith("[LOOK]")

@@ -82,3 +82,26 @@ def test_a_setting_is_named_beside_the_cause_and_not_among_what_followed():
         "What followed from it: sigma explosion in blocks.9.norm at step 9. Suspects beside it: no warmup, set since "
         "the start (seen at step 34); sigma explosion, set at step 20 (seen at step 35)."
     )
+
+
+def test_what_was_measured_of_a_consequence_is_shown_and_no_layer_named_twice(tmp_path):
+    writer = store.create(tmp_path, header())
+    writer.append(step(7))
+    writer.append(CAUSE)
+    grew = "head: its attention logits grew from 1.54 to 178."
+    writer.append(consequence(7, alarm="attention_growth", layer="head", sentence=grew))
+    writer.append(consequence(7, alarm="no_warmup", layer="", sentence="there is no warm-up.", set_at=1))
+    writer.close()
+    items = labelled_runs([store.read(tmp_path)])
+    incidents = next(b for b in run_blocks(items) if getattr(b, "title", "") == "Incidents")
+    cells = [(row[0], row[3]) for row in incidents.rows]
+    assert ("head", "(it followed) its attention logits grew from 1.54 to 178.") in cells
+    assert ("the network", "(a suspect) there is no warm-up.") in cells
+    assert (
+        "attention growth in head at step 7: its attention logits grew from 1.54 to 178"
+        in (page_sections(items)["piece-verdict"])
+    )
+    (named,) = run_incidents(
+        store.Run(Path("a"), {"layers": []}, alarms=[CAUSE | {"layer": "a.b", "sentence": "a.b: …"}])
+    )
+    assert incident_sentence([named]).startswith("Learning rate in a.b, since step 5: …")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from normgauge.core import store
 from normgauge.render.runs_data import (
     labelled_runs,
 )
 from normgauge.render.runs_table import row_cells, run_layer_rows, signed_change, spark, worst_layers
-from tests.core.store.made import header, step, written
+from tests.core.store.made import alarm, header, step, written
 
 
 def test_rows_have_last_values_a_trend_and_alarms(tmp_path):
@@ -38,3 +39,25 @@ def test_sparks():
     assert spark([(1, 1.0), (2, math.inf), (3, 2.0), (4, math.nan)]).count('class="alarm"') == 2
     assert 'points="0,17.0 88,1.0"' in spark([(1, 1.0), (2, 10.0)])
     assert spark([(1, -1.0), (2, 1.0)]) and signed_change(-0.2) == "-0.20"
+
+
+def test_a_layer_in_which_something_followed_comes_before_those_that_changed(tmp_path):
+    writer = store.create(tmp_path, header())
+    for number in (1, 2):
+        writer.append(step(number))
+    writer.append({**alarm(2, ""), "alarm": "learning_rate"})
+    own = {"kind": "consequence", "step": 2, "alarm": "attention_growth", "layer": "head", "sentence": "…"}
+    writer.append({**own, "cause": "learning_rate", "cause_step": 2})
+    writer.close()
+    first = worst_layers(run_layer_rows(labelled_runs([store.read(tmp_path)])[0]), 1)[0]
+    assert (first.name, first.alarms) == ("head", "attention_growth followed at step 2")
+
+
+def test_old_proofs_are_told_in_words_and_what_bounds_nothing_is_left_out(tmp_path):
+    writer = store.create(tmp_path, header(0))
+    for number, lower, upper in ((1, 2.0, 2.26), (18, None, None)):
+        writer.append({**step(number), "columns": {"norm_lower": [lower], "norm_upper": [upper]}})
+    (row,) = run_layer_rows(labelled_runs([store.read(tmp_path)])[0])
+    assert row_cells(row)[0] == "≤ 2.26, 17 steps ago"
+    assert row_cells(replace(row, values=(0.0, *row.values[1:])))[0] == "≤ 2.26, 17 steps ago"
+    assert row_cells(replace(row, values=(2.0, *row.values[1:])))[0] == "≥ 2 (≤ 2.26, 17 steps ago)"

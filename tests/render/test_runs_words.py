@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -65,7 +66,9 @@ def test_the_last_loss_is_the_same_everywhere_and_both_numbers_say_their_step(tm
     assert loss[1:3] == ("4.5", "1.25") and "up to step 12" in headline([item])
 
 
-@pytest.mark.parametrize(("share", "every", "said"), [(0.048, None, True), (0.03, None, False), (0.5, 1, False)])
+@pytest.mark.parametrize(
+    ("share", "every", "said"), [(0.048, None, True), (0.03, None, False), (0.5, 1, False), (1.186, 1, False)]
+)
 def test_a_share_beyond_the_budget_says_why(tmp_path, share, every, said):
     writer = store.create(tmp_path, {**header(), "config": {"budget": 0.03, "every": every}})
     writer.append(step(1))
@@ -73,4 +76,29 @@ def test_a_share_beyond_the_budget_says_why(tmp_path, share, every, said):
     writer.close()
     (item,) = labelled_runs([store.read(tmp_path)])
     state = run_sentences(item)[-1]
-    assert f"Measuring took {share:.1%} of its time" in state and ("the budget of 3.0%" in state) == said
+    assert f"Measuring took {share:.1%} of the time since its first step" in state  # so it may be more than all of it
+    assert ("counting what that one took" in state) == (share > 1) and ("the budget of 3.0%" in state) == said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            [39.25, math.nan],
+            "After step 1 the folded product was 10^39.25 (estimated); from step 2 on it is not finite.",
+        ),
+        ([2.0, 2.01], "From step 1 on the folded product stays near 10^2.01 (estimated)."),
+        ([2.0, 2.01, None], "From step 1 to 2 the folded product stays near 10^2.01 (estimated)."),
+        ([2.0, 5.0, 2.0], "After step 1 the folded product was 10^2.00, after step 3 10^2.00 (estimated)."),
+        ([2.0, math.nan, 5.0], "After step 1 the folded product was 10^2.00, after step 3 10^5.00 (estimated)."),
+        ([2.0], "After step 1 the folded product was 10^2.00 (estimated)."),
+    ],
+)
+def test_a_product_is_said_to_stay_only_where_it_was_read_and_a_number(tmp_path, values, said):
+    writer = store.create(tmp_path, header())
+    for number, value in enumerate(values, 1):
+        spelled = "nan" if value is not None and math.isnan(value) else value
+        writer.append({**step(number), "totals": {"log10_folded": spelled}})
+    writer.close()
+    (item,) = labelled_runs([store.read(tmp_path)])
+    assert said in run_sentences(item)

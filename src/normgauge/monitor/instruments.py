@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normgauge.monitor.before import SizesBefore
 from normgauge.monitor.current import CurrentWeights, Layout, Weights
 from normgauge.monitor.facts import Passes
 from normgauge.monitor.launched import Launches, Owned, Work, kernels, owned
@@ -75,6 +76,7 @@ class Instruments:
         self.chance, self.moving = 0.0, False
         self._lowers: dict[int, float] = {}
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
+        self._before = SizesBefore()
         self._armed: Layout | None = None
         self._normalizers = Normalizers()
         self._ordered: tuple[tuple[int, int], list[int]] = ((0, 0), [])
@@ -159,6 +161,8 @@ class Instruments:
         if level is Level.LIGHT:
             return
         small = [weight for _, weight in layout.small]
+        if self._block is None:  # sums over processes are taken by all or by none
+            self._before.keep([*layout.weights], lambda: self._sizes(layout.weights))
         self._vectors.keep(small)
         self._samples.keep(layout.samples)
 
@@ -178,6 +182,7 @@ class Instruments:
         self._listener.awake = False
         self._take_stock()
         sheet = Sheet()
+        self._before.put(sheet)
         self._pair()
         self._read_network(sheet)
         layout = self._laid_out()
@@ -321,7 +326,9 @@ class Instruments:
         rows = []
         for row, layer in enumerate(self.layers):
             known = settings.get(id(layer.parameter), {})
-            rows.append(self._row(row, layer, sheet.layers[row], known.get("rate") if lr is None else lr) | known)
+            rate = known.get("rate") if lr is None else lr
+            rows.append(self._row(row, layer, sheet.layers[row], rate, step) | known)
+        self._before.take(rows, step)
         self._put_proofs(sheet, rows, step)
         lowers = {row: line["norm_lower"] for row, line in enumerate(rows) if "norm_lower" in line}
         self.moving = any(lower > FAST * self._lowers.get(row, math.inf) for row, lower in lowers.items())
@@ -381,7 +388,7 @@ class Instruments:
         self._listener.close()
         self._launches, self._owned, self._scales, self._squares = Launches(), Owned(), {}, {}
 
-    def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None) -> Row:
+    def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None, step: int) -> Row:
         line = {name: value for name, value in raw.items() if name in PLAIN}
         if "update" in line:
             line["update"] *= math.sqrt(self._part(row))  # from a sample of the rows
@@ -392,10 +399,11 @@ class Instruments:
         if "inverse_max" in raw:
             line["sigma_min"], line["sigma_max"] = _inverse(raw["inverse_max"]), _inverse(raw["inverse_min"])
             line["sigma_rms"] = math.sqrt(raw["square"])
-        if "gradient" in raw:
-            line["scale_free_gradient"] = raw["frobenius"] * line["gradient"]
+        before = self._before.of(row, raw, line.get("update"), step) if "gradient" in raw else None
+        if before is not None:
+            line["scale_free_gradient"] = before * line["gradient"]
             if "dot" in raw:
-                size = raw["frobenius"] / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
+                size = before / math.sqrt(self._part(row)) * raw.get("sampled_gradient", raw["gradient"])
                 line["radial"] = raw["dot"] / size if size else 0.0
         if raw.get("sampled_norm"):
             line["spectral_update"] = raw["step_norm"] / raw["sampled_norm"]

@@ -264,11 +264,11 @@ class Monitor:
         self._collect()
         if self._schedule.late:
             self._note(
-                f"measuring took {self.share:.1%} of the time so far, and the budget is {self._budget:.1%}: the first "
-                f"{DENSE_STEPS} steps, and what looks odd, are read beyond it, and a short run spends more than it. "
-                f"Until that is made good, lines come further apart than {LONGEST_STEPS} steps or "
-                f"{LONGEST_SECONDS:.0f} s (one costs {self._schedule.cost:.2g} s). A larger budget= gives more; the "
-                "loss is watched at every step all the same.",
+                f"measuring took {self.share:.1%} of the time since the first step, and the budget is "
+                f"{self._budget:.1%}: the first {DENSE_STEPS} steps, and what looks odd, are read beyond it, and a "
+                "short run spends more than it. Until that is made good, lines come further apart than "
+                f"{LONGEST_STEPS} steps or {LONGEST_SECONDS:.0f} s (one costs {self._schedule.cost:.2g} s). A larger "
+                "budget= gives more; the loss is watched at every step all the same.",
                 "late",
             )
         if self._schedule.uncovered:

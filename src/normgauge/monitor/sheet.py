@@ -23,7 +23,7 @@ Column = Literal[
     "effective_lr", "sigma_min", "sigma_rms", "sigma_max", "gamma_max", "folded", "spectral_update", "input_rms",
     "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "adapter", "capped",
     # what these are made of: for weights, for normalizers, for normalizers of several processes
-    "dot", "sampled_gradient", "bias_gradient", "step_norm", "sampled_norm",
+    "dot", "sampled_gradient", "bias_gradient", "step_norm", "sampled_norm", "frobenius_before",
     "inverse_max", "inverse_min", "square", "gain", "mean_square",
     "present", "inverse_here", "entered",
     # shown to the watch besides: of normalizers, of the optimizer, of the network's input
@@ -40,7 +40,11 @@ COLUMNS: Mapping[Column, tuple[str, str]] = {
     "proof_age": ("observed", "steps since the norm was last proved from above"),
     "frobenius": ("observed", "Frobenius norm of the weight"),
     "gradient": ("observed", "Euclidean norm of the weight's gradient"),
-    "scale_free_gradient": ("observed", "‖w‖·‖∇‖: the same whatever the scale of scale-free weights"),
+    "scale_free_gradient": (
+        "observed",
+        "‖w‖·‖∇‖ with w before the step: the same whatever the scale of scale-free weights; after a step of at most a "
+        "tenth of ‖w‖, w may be that after it",
+    ),
     "radial": (
         "estimated",
         "cosine between gradient and the weight before the step, 0 for scale-free ones; sampled as the update",

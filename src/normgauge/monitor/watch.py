@@ -38,6 +38,9 @@ SIGNS: tuple[type[Sign], ...] = (
 RATES = frozenset({"learning_rate", "no_warmup", "rate_small"})
 WIRED = frozenset({"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer"})
 
+# What may be left alone as long as the loss falls: numbers that grow, and no mistake that stands by itself
+WATCHED = frozenset({"attention_growth", "residual_growth", "no_warmup", "learning_rate"})
+
 Said = Alarm | Consequence
 
 
@@ -116,6 +119,7 @@ class AlarmWatch:
             return []
         cause = None if sign.rank == "setting" else self._explaining(alarm)
         if cause is None:
+            alarm = self._weighed(alarm)
             self._incidents.append(Incident(alarm, {alarm.alarm}, self._readings, alarm.step, alarm.step))
             return [alarm]
         cause.kinds.add(alarm.alarm)
@@ -125,6 +129,13 @@ class AlarmWatch:
         since = cause.alarm
         stands = self.story.rate_set if alarm.alarm in RATES else 1 if alarm.alarm in WIRED else None
         return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step, stands)]
+
+    def _weighed(self, alarm: Alarm) -> Alarm:
+        """The alarm; while the loss falls, lowering a rate may make things worse, and so it says to wait first."""
+        if alarm.alarm not in WATCHED or not self.story.falls:
+            return alarm
+        wait = "The loss still falls: watch it. If it stops falling:"
+        return replace(alarm, advice=f"{wait} {alarm.advice[:1].lower()}{alarm.advice[1:]}")
 
     def _explaining(self, alarm: Alarm) -> Incident | None:
         """The latest incident that this may follow from."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from normgauge.core.store.numbers import read_number
 from normgauge.render.console import Block
-from normgauge.render.numbers import log_enclosure, plural
+from normgauge.render.numbers import ABSENT, log_enclosure, plural
 from normgauge.render.runs_data import LabelledRun, Pairs, loss_series, run_notes, total_evidence
 from normgauge.render.runs_incidents import followed_sentence, layer_phrase, run_incidents
 from normgauge.render.runs_table import COLUMNS, row_cells, run_layer_rows, trend, worst_layers
@@ -29,12 +29,13 @@ UPPER = {"log10_P_w_lower": "log10_P_w"}  # the other end of a total
 
 
 def run_blocks(items: Sequence[LabelledRun], state: str = "") -> list[Block]:
-    """All of it, as what `normgauge.render.console.draw_blocks` draws.
+    """All of it, as what `normgauge.render.console.draw_blocks` draws; the newest run first.
 
     Args:
         items: the runs.
         state: what is said below their first lines.
     """
+    items = sorted(items, key=lambda item: str(item.run.header.get("created", "")), reverse=True)
     several = len(items) > 1
     told: list[Block] = [_first_lines(item) for item in items]
     told += [state] if state else []
@@ -89,8 +90,10 @@ def _totals(items: Sequence[LabelledRun]) -> Grid:
             pairs = _losses(item) if name == "loss" else item.run.total(name)
             if pairs:
                 upper = dict(item.run.total(UPPER.get(name, "")))
-                ends = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
-                own = (*ends, small_line(pairs), total_evidence(item.run, name))
+                first, last = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
+                at = pairs[-1][0]
+                aged = f" (step {at:,})" if at < (item.last or 0) else ""  # later lines do not have it
+                own = (first, f"{last}{aged}", small_line(pairs), total_evidence(item.run, name))
                 lines.append((words, item.label, *own))
     headers = ("", "run", "first read", "last read", "so far", "evidence")  # of weights, first is after a step
     foot = "!: not finite" if any("!" in line[4] for line in lines) else ""
@@ -105,7 +108,7 @@ def _losses(item: LabelledRun) -> Pairs:
 
 def _spelled(name: str, value: float, upper: float | None) -> str:
     if name in UPPER:
-        return log_enclosure(value, upper)
+        return log_enclosure(value if value > -math.inf else None, upper)  # what is 0 or no number bounds nothing
     return f"{value:.2f}" if name.startswith("log10") else f"{value:.3g}"
 
 
@@ -117,19 +120,23 @@ def _layers(items: Sequence[LabelledRun]) -> Grid:
     headers = ("layer", "run", *(name for _, name in COLUMNS), "decades", "trend", "alarms")
     foot = "trend: of σ for a normalizer, of the norm's lower end for the others"
     title = "Layers: those with alarms first, then those that changed most"
-    return Grid(title, headers, tuple(lines), frozenset(range(2, len(COLUMNS) + 3)), foot)
+    return Grid(title, headers, tuple(lines), frozenset(range(2, len(COLUMNS) + 3)), foot).without_empty()
 
 
 def _alarms(items: Sequence[LabelledRun]) -> Grid:
     found = sorted(
         ((group, item.label) for item in items for group in run_incidents(item.run)), key=lambda p: -p[0].last
     )
-    lines = tuple(
-        (layer_phrase(w.layer) or "the network", f"{w.began:,}", f"{w.times}", f"{w.sentence} {w.advice}".strip(), run)
-        for w, run in found[:ALARMS]
-    )
+    lines = []
+    for w, run in found[:ALARMS]:
+        what = f"{w.sentence} {w.advice}".strip()
+        lines.append((layer_phrase(w.layer) or "the network", f"{w.began:,}", f"{w.times}", what, run))
+        beside = (("it followed", w.followed), ("a suspect", w.beside))
+        for words, told in ((words, told) for words, both in beside for told in both[:ALARMS]):
+            where = layer_phrase(told.layer) or "the network"
+            lines.append((where, f"{told.step:,}", ABSENT, f"({words}) {told.sentence}", run))
     title = f"Incidents: the latest {ALARMS} of {len(found)}" if len(found) > ALARMS else "Incidents"
-    return Grid(title, ("layer", "step", "times", "what", "run"), lines, frozenset({1, 2}))
+    return Grid(title, ("layer", "step", "times", "what", "run"), tuple(lines), frozenset({1, 2}))
 
 
 def run_snapshot(item: LabelledRun) -> dict[str, Any]:

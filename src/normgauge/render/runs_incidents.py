@@ -13,6 +13,48 @@ FOLDED = 6  # consequences named in one line
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """What followed from a cause, or stood beside it.
+
+    Attributes:
+        step: at which it was seen.
+        alarm: what it would have been called by itself.
+        layer: where; empty for the whole network.
+        sentence: what was measured.
+        set_at: of a setting, the step at which it was set.
+    """
+
+    step: int
+    alarm: str
+    layer: str
+    sentence: str
+    set_at: int | None = None
+
+    @property
+    def words(self) -> str:
+        """What, where and when.
+
+        >>> Followed(9, "no_warmup", "", "", set_at=1).words
+        'no warmup, set since the start (seen at step 9)'
+        """
+        words = f"{self.alarm.replace('_', ' ')}{f' in {layer_phrase(self.layer)}' if self.layer else ''}"
+        if self.set_at is None:
+            return f"{words} at step {self.step:,}"
+        since = "since the start" if self.set_at <= 1 else f"at step {self.set_at:,}"
+        return f"{words}, set {since} (seen at step {self.step:,})"
+
+    @property
+    def short(self) -> str:
+        """What and when, where the layer stands beside it."""
+        return f"{self.alarm} followed at step {self.step:,}"
+
+    @property
+    def told(self) -> str:
+        """The same with what was measured."""
+        return f"{self.words}: {self.sentence}" if self.sentence else self.words
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Alarms of one cause at one layer.
 
@@ -25,8 +67,8 @@ class Incident:
         sentence: what the first said.
         advice: what to do; empty where the sentence says it.
         began: the step at which it began.
-        consequences: what followed, in a few words each.
-        suspects: settings that were there before it, and showed while it lasted; likewise.
+        followed: what followed.
+        beside: settings that were there before it, and showed while it lasted.
     """
 
     first: int
@@ -37,8 +79,18 @@ class Incident:
     sentence: str
     advice: str = ""
     began: int = 0
-    consequences: tuple[str, ...] = ()
-    suspects: tuple[str, ...] = ()
+    followed: tuple[Followed, ...] = ()
+    beside: tuple[Followed, ...] = ()
+
+    @property
+    def consequences(self) -> list[str]:
+        """What followed, each with what was measured."""
+        return [one.told for one in self.followed]
+
+    @property
+    def suspects(self) -> list[str]:
+        """The settings beside it, likewise."""
+        return [one.told for one in self.beside]
 
     @property
     def cause(self) -> str:
@@ -70,7 +122,7 @@ def run_incidents(run: Run) -> list[Incident]:
         key = (str(record.get("alarm", "alarm")), str(record.get("layer") or ""))
         causes.setdefault((key[0], step), key)
         old = together.get(key)
-        sentence, advice = (str(record.get(name) or "") for name in ("sentence", "advice"))
+        sentence, advice = _sentence(record, key[1]), str(record.get("advice") or "")
         began = min(_step(record.get("began"), step), step)
         together[key] = (
             Incident(step, step, 1, *key, sentence, advice, began)
@@ -81,11 +133,11 @@ def run_incidents(run: Run) -> list[Incident]:
         key = causes.get((str(record.get("cause")), _step(record.get("cause_step"))), ("", ""))
         if key in together:  # of a cause whose line is lost there is nothing to say it of
             old = together[key]
-            told = _consequence(record)
+            told = _followed(record)
             together[key] = (
-                replace(old, consequences=(*old.consequences, told))
-                if record.get("set_at") is None
-                else replace(old, suspects=(*old.suspects, told))
+                replace(old, followed=(*old.followed, told))
+                if told.set_at is None
+                else replace(old, beside=(*old.beside, told))
             )
     return sorted(together.values(), key=lambda incident: incident.first)
 
@@ -103,8 +155,8 @@ def incident_sentence(incidents: Sequence[Incident]) -> str:
 
 def followed_sentence(incident: Incident) -> str:
     """What followed from the cause, and settings that are suspects beside it; empty where there is neither."""
-    both = (("What followed from it", incident.consequences), ("Suspects beside it", incident.suspects))
-    return " ".join(_told(words, found) for words, found in both if found)
+    both = (("What followed from it", incident.followed), ("Suspects beside it", incident.beside))
+    return " ".join(_told(words, [one.words for one in found]) for words, found in both if found)
 
 
 def _told(words: str, found: Sequence[str]) -> str:
@@ -112,14 +164,16 @@ def _told(words: str, found: Sequence[str]) -> str:
     return f"{words}: {'; '.join(found[:FOLDED])}{more}."
 
 
-def _consequence(record: Mapping[str, Any]) -> str:
-    layer = str(record.get("layer") or "")
-    where = f" in {layer_phrase(layer)}" if layer else ""
-    words = f"{str(record.get('alarm', '')).replace('_', ' ')}{where}"
-    step, at = _step(record.get("step")), record.get("set_at")
-    if at is None:
-        return f"{words} at step {step:,}"
-    return f"{words}, set {'since the start' if _step(at) <= 1 else f'at step {_step(at):,}'} (seen at step {step:,})"
+def _followed(record: Mapping[str, Any]) -> Followed:
+    layer, at = str(record.get("layer") or ""), record.get("set_at")
+    set_at = None if at is None else _step(at)
+    return Followed(_step(record.get("step")), str(record.get("alarm", "")), layer, _sentence(record, layer), set_at)
+
+
+def _sentence(record: Mapping[str, Any], layer: str) -> str:
+    """What a record says; the layer stands beside it wherever it is shown, and is not named again."""
+    said = str(record.get("sentence") or "")
+    return said.removeprefix(f"{layer}: ") if layer else said
 
 
 def _step(value: object, otherwise: int = 0) -> int:

@@ -11,7 +11,7 @@ from normgauge.render import svg
 from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.numbers import ABSENT, enclosure, format_number, plural
 from normgauge.render.runs_data import LabelledRun, Pairs, column_evidence, layer_cells
-from normgauge.render.runs_incidents import run_incidents
+from normgauge.render.runs_incidents import Incident, run_incidents
 from normgauge.render.svg import Axis
 from normgauge.render.table import Grid, html_table
 
@@ -42,7 +42,7 @@ class LayerRow:
         values: the last value of each of ``COLUMNS``.
         trend: what its small line shows.
         change: how many decades that changed since the first line.
-        alarms: kinds of alarms, with the step of the first.
+        alarms: the first alarm of it and since when, or what first followed there from another.
     """
 
     place: int
@@ -68,7 +68,7 @@ def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
     lines = {name: [(s["step"], layer_cells(s, name, len(names))) for s in sampled] for name in needed}
     now = {name: layer_cells(run.steps[-1], name, len(names)) for name, _ in (*COLUMNS, ("norm_upper", ""))}
     proofs = _last_proofs(run.steps, len(names))
-    said = {group.layer: f"{group.alarm} at step {group.began:,}" for group in reversed(run_incidents(run))}
+    said = _said(run_incidents(run))
     found = []
     for place, layer in enumerate(run.header["layers"]):
         role = str(layer.get("role", ""))
@@ -81,6 +81,14 @@ def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
             )
         )  # fmt: skip
     return found
+
+
+def _said(incidents: Sequence[Incident]) -> dict[str, str]:
+    """What was said of each layer first; that it is a cause comes before what followed there."""
+    told = {
+        followed.layer: followed.short for incident in reversed(incidents) for followed in reversed(incident.followed)
+    }
+    return told | {incident.layer: f"{incident.alarm} at step {incident.began:,}" for incident in reversed(incidents)}
 
 
 def _last_proofs(steps: Sequence[Any], count: int) -> dict[int, tuple[float, int]]:
@@ -118,9 +126,10 @@ def signed_change(change: float) -> str:
 
 def row_cells(row: LayerRow) -> list[str]:
     """The values of a row; the norm with both its ends, an upper one of other weights with its age."""
-    norm = enclosure(row.values[0], row.norm_upper)
+    norm = enclosure(row.values[0] or None if row.norm_upper is None else row.values[0], row.norm_upper)
     if row.norm_upper is None and row.proved is not None:
-        norm += f" ({enclosure(None, row.proved[0])} {plural(row.proved[1], 'step')} ago)"
+        proved = f"{enclosure(None, row.proved[0])}, {plural(row.proved[1], 'step')} ago"
+        norm = proved if norm == ABSENT else f"{norm} ({proved})"
     return [norm, *(format_number(value, 3) for value in row.values[1:])]
 
 

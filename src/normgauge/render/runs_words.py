@@ -59,15 +59,22 @@ def _loss(item: LabelledRun) -> str:
 
 
 def _folded(item: LabelledRun) -> str:
-    folded = [(step, value) for step, value in item.run.total("log10_folded") if math.isfinite(value)]
+    """The folded product as far as it was a number, and since when it is none."""
+    pairs = item.run.total("log10_folded")
+    folded = [(step, value) for step, value in pairs if math.isfinite(value)]
     if not folded:
         return ""
     (first, start), (last, now) = folded[0], folded[-1]
-    known = total_evidence(item.run, "log10_folded")
-    if abs(now - start) < MOVED:
-        return f"From step {first:,} on the folded product stays near 10^{now:.2f} ({known})."
+    known, values = total_evidence(item.run, "log10_folded"), [value for _, value in folded]
     # weights are read after a step: what the first one did to them shows in neither number
-    return f"After step {first:,} the folded product was 10^{start:.2f}, after step {last:,} 10^{now:.2f} ({known})."
+    said = f"After step {first:,} the folded product was 10^{start:.2f}"
+    if last > first and max(values) - min(values) < MOVED:
+        until = "on" if last == item.last else f"to {last:,}"
+        said = f"From step {first:,} {until} the folded product stays near 10^{now:.2f}"
+    elif last > first:
+        said += f", after step {last:,} 10^{now:.2f}"
+    lost = next((step for step, _ in pairs if step > last), None)
+    return f"{said} ({known}){'' if lost is None else f'; from step {lost:,} on it is not finite'}."
 
 
 def _norms(item: LabelledRun) -> str:
@@ -85,8 +92,18 @@ def _state(item: LabelledRun) -> str:
     if end is None:
         return "The run has no end: " + _going_on(item)
     share, step = end.get("share"), end.get("step")
-    spent = f" Measuring took {share:.1%} of its time{_beyond(item, share)}." if isinstance(share, float) else ""
+    spent = f" Measuring took {_spent(share)}{_beyond(item, share)}." if isinstance(share, float) else ""
     return f"The run ended at step {step if isinstance(step, int) else item.last:,}.{spent}"
+
+
+def _spent(share: float) -> str:
+    """A share of the seconds since the first step; what the first one took is in the share and not in those.
+
+    >>> _spent(0.0213), _spent(1.186)
+    ('2.1% of the time since its first step', '118.6% of the time since its first step (counting what that one took)')
+    """
+    counted = " (counting what that one took)" if share > 1.0 else ""
+    return f"{share:.1%} of the time since its first step{counted}"
 
 
 def _beyond(item: LabelledRun, share: float) -> str:

@@ -90,3 +90,5 @@ def test_a_gradient_that_breaks_is_named_where_the_backward_pass_comes_to_it_fir
     assert (alarm.layer, "backward" in alarm.sentence) == ("b.2.map", True)
     (alarm,) = after(watched(), 1, changed=broke, order=[4, 5, 6, 0, 1, 2, 3])  # as the layers were heard, not listed
     assert alarm.layer == "b.1.map"
+    (alarm,) = after(watched(), 1, changed=broke)  # no order was heard: nothing is first
+    assert "first" not in alarm.sentence and alarm.layer in alarm.sentence

@@ -58,3 +58,16 @@ def test_the_effective_rate_drifts_when_scale_free_weights_do(scale, word):
         found += watch.observe(reading(step, loss=0.9, changed=changed))
     assert said(found) == [("effective_rate", "b.0.map")]  # one incident, whatever the number of layers
     assert word in found[0].sentence
+
+
+@pytest.mark.parametrize("turns", [[0.5, 0.5, 0.5], [0.25] * 3])
+def test_long_steps_are_told_against_the_norm_that_divides_them_and_their_sum_is_no_distance(turns):
+    watch, found = AlarmWatch(PLACES), []
+    facts = Facts(adaptive=True, nodes={"SoftmaxBackward0": 2})
+    for step, turn in enumerate(turns, 1):
+        changed = {row: {"frobenius": 2.4, "update": 2.4 * turn} for row in (0, 2, 4, 6)}
+        found += watch.observe(reading(step, 2.0 + step, changed, facts=facts))
+    (alarm,) = found
+    assert "3 steps read moved the median layer by" in alarm.sentence
+    assert f"of the norm it had after each; these add up to {sum(turns):.0%}." in alarm.sentence
+    assert "of its norm" not in alarm.sentence and "together" not in alarm.sentence

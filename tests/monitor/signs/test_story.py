@@ -76,3 +76,16 @@ def test_a_reading_that_was_asked_for_comes_at_its_step():
     assert not story.wanted
     story.note(7, 0.1)
     assert story.wanted
+
+
+def test_a_loss_falls_where_it_does_so_beyond_its_noise():
+    for losses, falls in (
+        ([4.34, 3.8, 4.04, 3.6, 3.55, 3.35, 3.23, 3.4, 3.51, 3.21, 3.29, 3.41, 3.44], False),  # it stays near 3.4
+        ([4.34, 3.64, 3.79, 3.4, 3.13, 3.13, 2.98, 3.11, 3.16, 2.87, 2.92, 2.92, 2.91], True),
+        ([4.0 * 0.9**k for k in range(5)], False),  # too few to say
+        ([*(4.0 * 0.9**k for k in range(12)), float("nan")], False),
+    ):
+        story = Story()
+        for step, loss in enumerate(losses, 1):
+            story.hear(step, loss)
+        assert story.falls == falls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -69,7 +70,8 @@ def test_of_logits_only_what_was_measured_is_said_and_a_scale_is_advised_where_t
     for step in range(1, 30):
         found += sign.look(reading(step, changed={0: {"logit_max": 1.8 * 1.2**step}}, scaled=scaled))
     alarm = found[0]
-    assert "grew from 2.16 to" in alarm.sentence and alarm.value > alarm.threshold
+    assert "grew from 2.16 at step 1 to" in alarm.sentence and alarm.value > alarm.threshold
+    assert f"at step {alarm.step} (" in alarm.sentence
     assert not any(word in alarm.sentence for word in ("saturated", "one key", "no gradient"))
     assert named in alarm.advice and ("√d" in alarm.advice) == bool(named)
 
@@ -84,3 +86,54 @@ def test_a_setting_follows_from_nothing_and_stands_beside_as_a_suspect():
         found += watch.observe(reading(step, loss, rows, facts=facts, pairs={}))
     beside = next(said for said in found if said.alarm == "no_warmup")
     assert found[0].alarm == "attention_growth" and beside.set_at == 1
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_what_is_quoted_of_a_stream_is_of_the_step_since_which_it_grows_and_of_the_layer_where_it_does(normed):
+    column, places = ("input_rms", PLACES) if normed else ("entered", [replace(p, role="matrix") for p in PLACES])
+    sign, found = Stream(places), []
+    facts = Facts(nodes={"AddBackward0": 10})
+    for step in (1, 2):
+        sizes = [0.5, *(3.0**k for k in range(6))] if step == 1 else [0.5, 1e3, 1e7, 1e12, 1e18, 1e24, math.nan]
+        rows = [{column: size, "frobenius": 2.0, "update": 1.9} for size in sizes]
+        found += sign.look(replace(reading(step, facts=facts, pairs={}), rows=rows))
+    (alarm,) = found
+    assert (alarm.began, alarm.layer, alarm.value) == (1, "blocks.6.norm", 243.0)
+    assert "from 1 at blocks.1.norm to 243 at blocks.6.norm, at step 1 (root mean square" in alarm.sentence
+    assert ("of the first sample" in alarm.sentence) == (not normed)  # what layers are given is read of one sample
+    assert alarm.advice.startswith("Lower the learning rate, too: the step at 1 moved") == (not normed)
+
+
+def test_a_stream_that_is_not_finite_in_the_end_is_told_as_far_as_it_is():
+    sign, found = Stream(PLACES), []
+    for step in (1, 2):
+        rows = [{"input_rms": size} for size in [0.5, 1.0, 1e7, 1e12, 1e18, math.inf, math.nan]]
+        found += sign.look(replace(reading(step, pairs={}), rows=rows))
+    assert "to 1e+18 at blocks.4.norm, the last place where it is finite, at step 1" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("rates", "adaptive", "first"),
+    [
+        ([0.1] * 40, True, "Let the learning rate rise"),
+        ([0.1 * k for k in range(1, 41)], True, "Lower the learning rate"),
+        ([0.1] * 40, False, "Lower the learning rate"),
+    ],
+)
+def test_a_warm_up_comes_first_where_there_is_none(rates, adaptive, first):
+    watch, found = AlarmWatch([replace(place, role="matrix") for place in PLACES]), []
+    facts = Facts(adaptive=adaptive, nodes={"SoftmaxBackward0": 2})
+    for step, rate in enumerate(rates, 1):
+        seen = reading(step, 2.0, {0: {"logit_max": 1.8 * 1.2**step}}, facts=facts, pairs={}, rate=rate)
+        found += watch.observe(seen)
+    assert found[0].alarm == "attention_growth" and found[0].advice.startswith(first)
+
+
+@pytest.mark.parametrize(("fall", "waits"), [(0.95, True), (1.0, False)])
+def test_while_the_loss_falls_the_advice_is_to_watch_it(fall, waits):
+    watch, found = AlarmWatch([replace(place, role="matrix") for place in PLACES]), []
+    for step in range(1, 30):
+        seen = reading(step, 2.0 * fall**step, {0: {"logit_max": 1.8 * 1.2**step}}, pairs={})
+        found += watch.observe(seen)
+    assert found[0].alarm == "attention_growth" and "ower the learning rate" in found[0].advice
+    assert found[0].advice.startswith("The loss still falls") == waits

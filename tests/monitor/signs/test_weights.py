@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from normgauge.monitor.signs.weights import Capacity
+from normgauge.monitor.signs.weights import Capacity, Gradients
 from tests.monitor.readings import HEAD, MAP, PLACES, named, reading
 
 CAUSES = {
@@ -23,3 +23,21 @@ def test_capacity_that_grows_over_thousands_of_steps_is_training():
     sign = Capacity(PLACES)
     for k in range(60):
         assert not list(sign.look(reading(1 + 300 * k, totals={"log10_folded": 0.3 * k})))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ([0.24] * 13, "By the readings it rose there first."),
+        ([0.24] * 8 + [1e3] * 5, "and not first: it rose in b.0.map before, at step 9."),
+        ([1e-4, 0.24, *[0.24] * 11], "and not first: it rose in b.0.map before, at step 2."),  # its level is settled
+        ([0.24] * 10 + [1e3] * 3, "1 other layer rose at the same reading."),
+    ],
+)
+def test_a_gradient_is_said_to_explode_first_only_where_no_other_rose_before(other, said):
+    sign, found = Gradients(PLACES), []
+    for step, size in enumerate(other, 1):
+        changed = {0: {"scale_free_gradient": size}, MAP: {"scale_free_gradient": 0.24 if step <= 10 else 1e6}}
+        found += sign.look(reading(step, changed=changed))
+    alarm = found[-1]
+    assert (alarm.alarm, alarm.layer) == ("gradient_explosion", "b.1.map") and alarm.sentence.endswith(said)

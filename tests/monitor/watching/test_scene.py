@@ -62,10 +62,24 @@ def test_the_newest_of_many_are_followed(tmp_path):
         written(tmp_path / f"r{i}", steps=1, created=f"2026-01-{i + 1:02}")
     scene = Scene([tmp_path])
     scene.refresh()
-    assert labels(scene) == [f"r{i}" for i in range(2, 10)] and scene.note() == "2 older runs not shown."
+    assert labels(scene) == [f"r{i}" for i in range(2, 10)] and scene.note() == (
+        "2 older runs not shown: of a folder the newest 8 are; name others."
+    )
     written(tmp_path / "new", steps=1, created="2026-02-01")
     scene.refresh()
-    assert labels(scene) == [*(f"r{i}" for i in range(3, 10)), "new"] and scene.note() == "3 older runs not shown."
+    assert labels(scene) == [*(f"r{i}" for i in range(3, 10)), "new"] and scene.note().startswith(
+        "3 older runs not shown"
+    )
+
+
+def test_runs_that_are_named_are_all_followed(tmp_path):
+    paths = [written(tmp_path / f"r{i}", steps=1, created=f"2026-01-{i + 1:02}").parent for i in range(11)]
+    scene = Scene(paths)
+    scene.refresh()
+    assert len(labels(scene)) == 11 and scene.note() == ""
+    scene = Scene([tmp_path, paths[0]])  # the oldest, besides the newest of the folder
+    scene.refresh()
+    assert len(labels(scene)) == 9 and "r0" in labels(scene) and scene.note().startswith("2 older runs")
 
 
 def test_a_file_of_a_folder_that_is_no_run_is_left_out(tmp_path):

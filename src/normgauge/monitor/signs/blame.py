@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from normgauge.monitor.signs.sign import Alarm, Place, Seen
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, is_cold
 from normgauge.monitor.thresholds import DEEP, LOSS_BIG, MEMORY, TURN_GROSS, WARM_STEPS
 
 
@@ -51,7 +51,8 @@ class Case:
         return not any(place.role == "norm" for place in self.places)
 
 
-Rule = tuple[str, Callable[[Case], bool], Callable[[Case], str], str]  # cause, when, what it means, what to do
+# cause, when, what it means, what to do
+Rule = tuple[str, Callable[[Case], bool], Callable[[Case], str], str | Callable[[Case], str]]
 
 
 def _jumped(case: Case) -> bool:
@@ -69,14 +70,18 @@ def _unscaled(case: Case) -> bool:
 
 
 def _cold(case: Case) -> bool:
-    facts, story = case.seen.facts, case.seen.story
-    early = case.seen.step <= WARM_STEPS or story.stuck
-    return bool(facts.adaptive) and facts.attends and early and not story.warmed and case.early < TURN_GROSS
+    early = case.seen.step <= WARM_STEPS or case.seen.story.stuck
+    return is_cold(case.seen) and early and case.early < TURN_GROSS
 
 
 def _since(case: Case) -> str:
     at, before, after = case.seen.story.jump or (0, 0.0, 0.0)
     return f"the learning rate is too high: it went from {before:.3g} to {after:.3g} at step {at}"
+
+
+def _tenth(case: Case) -> str:
+    rate = case.seen.rate
+    return f"Try a tenth of it (it is {rate:.3g} at step {case.seen.step})." if rate else "Try a tenth of it."
 
 
 RULES: tuple[Rule, ...] = (
@@ -120,7 +125,7 @@ RULES: tuple[Rule, ...] = (
             "the learning rate is too high"
             + (", and no normalizer holds the activations" if case.bare and case.deep >= DEEP else "")
         ),
-        "Try a tenth of it.",
+        _tenth,
     ),
 )
 
@@ -128,6 +133,7 @@ RULES: tuple[Rule, ...] = (
 def blame(case: Case) -> Alarm:
     """The alarm about steps that are too long, by the first rule that applies."""
     kind, _, means, advice = next(rule for rule in RULES if rule[1](case))
+    advice = advice if isinstance(advice, str) else advice(case)
     story = case.seen.story
     began = story.jump[0] if _jumped(case) and story.jump else 1 if case.early > TURN_GROSS or story.stuck else None
     sentence = f"{means(case)}; {case.why.said}."

@@ -98,7 +98,7 @@ class BrokenNumbers(Sign):
 
     def _half_forward(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
         layer = self._feeding(seen, self._first(seen, "sigma_rms"))
-        where = f"first seen at {layer}" if layer else "no normalizer saw it first"
+        where = f"{'first ' * self._heard(seen)}seen at {layer}" if layer else "no normalizer saw it first"
         sentence = (
             f"the loss is {lost[1]} at step {lost[0]} in float16, whose numbers end at 65504, while the input is "
             f"finite: activations overflowed, {where}."
@@ -108,7 +108,8 @@ class BrokenNumbers(Sign):
 
     def _somewhere(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
         layer = self._feeding(seen, self._first(seen, "sigma_rms"))
-        where = f"; the first normalizer to see it follows {layer}" if layer else ""
+        which = "the first" if self._heard(seen) else "a"
+        where = f"; {which} normalizer to see it follows {layer}" if layer else ""
         if self._suspect:
             layer, where = self._suspect, f"; before it the gradient of {self._suspect} was not finite"
         sentence = f"the loss is {lost[1]} at step {lost[0]}{where}. The input is finite where it was seen."
@@ -127,7 +128,10 @@ class BrokenNumbers(Sign):
             advice = "Lower the loss scale, or let a gradient scaler find it."
         else:
             kind, layer = "nan", self._places[row].name
-            why = f"In the order of the backward pass it shows first at {layer}."
+            order = (
+                "In the order of the backward pass it shows first at" if self._heard(seen) else "One of its layers is"
+            )
+            why = f"{order} {layer}."
             advice = "Look for a root, a log or a division whose derivative has no limit."
         sentence = f"the gradient is not finite at step {seen.step} although the loss is, {what}. {why}"
         return Alarm(seen.step, kind, layer, sentence, seen.rows[row]["gradient"], math.inf, advice)
@@ -158,9 +162,13 @@ class BrokenNumbers(Sign):
     def _first(self, seen: Seen, column: Column, *, backward: bool = False) -> int | None:
         """The first row with a number that is not finite, in the order of a pass where that was heard."""
         rows: Sequence[int] = range(min(len(self._places), len(seen.rows)))
-        if len(seen.order) >= len(rows):
+        if self._heard(seen):
             rows = [row for row in (reversed(seen.order) if backward else seen.order) if row in rows]
         return next((row for row in rows if not math.isfinite(seen.rows[row].get(column, 0.0))), None)
+
+    def _heard(self, seen: Seen) -> bool:
+        """Whether the order of a pass was heard: else what comes first is not known."""
+        return len(seen.order) >= min(len(self._places), len(seen.rows))
 
     def _feeding(self, seen: Seen, row: int | None) -> str:
         """The layer whose output goes into a normalizer, or the normalizer itself."""

@@ -209,7 +209,7 @@ class Vanishing(Sign):
 
     def _say(self, seen: Seen, kind: str, rows: Sequence[int], share: float, squashed: int, began: int) -> Alarm:
         first, last = self._places[rows[0]].name, self._places[rows[-1]].name
-        grows = "grow" if share > 1 else "shrink"
+        grow = "grow" if share > 1 else "shrink"
         if kind == "vanishing_gradient":
             what = f"the gradient vanishes through {squashed} sigmoids or tanh"
             advice = "Use ReLU or GELU, normalizers or skip connections."
@@ -217,8 +217,8 @@ class Vanishing(Sign):
             what = f"there is no normalizer anywhere in {len(rows)} layers"
             advice = "Add normalizers or skip connections, or initialize for the activation (He or Xavier)."
         sentence = (
-            f"{what}: gradients {grows} {max(share, 1 / share):.1e} times from the last third of the layers to the "
-            f"first (from {last} back to {first})."
+            f"{what}: at step {seen.step} gradients {grow} {max(share, 1 / share):.1e} times from the last third of "
+            f"the layers to the first (from {last} back to {first})."
         )
         layer = first if kind == "vanishing_gradient" else ""  # what the whole network lacks, no layer lacks
         limit = 1 / VANISHED if share > 1 else FADED if share >= VANISHED else VANISHED

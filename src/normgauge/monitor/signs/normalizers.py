@@ -211,8 +211,8 @@ class Gains(Sign):
 
     def _jump(self, seen: Seen, name: str, step: float) -> Alarm:
         sentence = (
-            f"{name}: γ changed by {step:.0%} of its norm in the step at {seen.step}. It was overwritten, or zeroed "
-            "and driven back by an exploding gradient."
+            f"{name}: γ changed by {step:.0%} of its usual norm in the step at {seen.step}. It was overwritten, or "
+            "zeroed and driven back by an exploding gradient."
         )
         advice = "Look at what writes to γ, and at the σ behind it."
         return Alarm(seen.step, "gamma_jump", name, sentence, step, GAMMA_JUMP, advice)

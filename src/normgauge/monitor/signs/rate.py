@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.signs.blame import Case, Why, blame
-from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, is_cold, median, relative_updates
 from normgauge.monitor.thresholds import (
     COLD_STEPS,
     EFFECTIVE_RATE,
@@ -57,13 +57,12 @@ class LearningRate(Sign):
             said = f"the step at {seen.step} moved the median layer by {turn:.0%} of the norm it has now"
             return Why(said, turn, TURN)
         if turn is not None and path > TURN_PATH and story.harmed:
-            said = (
-                f"the last {len(self._turns)} steps read moved the median layer by {_shares(self._turns)} of its norm"
-            )
-            return Why(f"{said}, {path:.0%} together", path, TURN_PATH)
+            return Why(f"the last {_moves(self._turns)}; these add up to {path:.0%}", path, TURN_PATH)
         jumped = story.jump is not None and seen.step - story.jump[0] <= MEMORY
         if jumped and turn is not None and turn > TURN_FELT and self._level.factor(turn) > TURN_JUMP:
-            said = f"the median layer's step went from {self._level.value:.2g} to {turn:.2g} of its norm"
+            said = (
+                f"the median layer's step went from {self._level.value:.2g} to {turn:.2g} of the norm it had after it"
+            )
             return Why(said, self._level.factor(turn), TURN_JUMP)
         broke = story.lost is not None and (story.rose or jumped)
         if broke or (story.risen and (jumped or self._moved(seen))):
@@ -71,20 +70,17 @@ class LearningRate(Sign):
             said = f"the loss went from {story.first:.3g} at first to {now:.3g} at step {at}"
             return Why(said, *(story.rise or (now, math.inf)))
         path = sum(self._early)
-        cold = bool(seen.facts.attends and seen.facts.adaptive) and not story.warmed and len(self._early) == 3
+        cold = is_cold(seen) and len(self._early) == 3
         strained = any(row.get("logit_max", 0.0) > LOGIT_HIGH for row in seen.rows)
         missed = COLD_STEPS <= story.count <= WARM_STEPS and (strained or not story.gains)
         if cold and (path > TURN_FROZEN or (path > TURN_COLD and missed)):
-            said = f"the first three steps read moved the median layer by {_shares(self._early)} of its norm"
-            return Why(f"{said}, {path:.0%} together", path, TURN_FROZEN if path > TURN_FROZEN else TURN_COLD)
+            said = f"the first {_moves(self._early)}; these add up to {path:.0%}"
+            return Why(said, path, TURN_FROZEN if path > TURN_FROZEN else TURN_COLD)
         summed = seen.facts.reduction == "sum" and seen.facts.adaptive is False
         limit = TURN_STUCK if cold or summed else TURN_EARLY
         if story.stuck and path > limit:
-            said = (
-                f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first steps read "
-                f"moved the median layer by {_shares(self._early)} of its norm"
-            )
-            return Why(said, path, limit)
+            said = f"the loss makes no progress ({story.mean:.3g} after {story.count} steps) since the first"
+            return Why(f"{said} {_moves(self._early)}", path, limit)
         return None
 
     def _moved(self, seen: Seen) -> bool:
@@ -97,14 +93,17 @@ class LearningRate(Sign):
         return max(self._turns, default=0.0) > TURN_FELT or (median(sizes) or 0.0) > GROWN
 
 
-def _shares(turns: Sequence[float]) -> str:
-    """Relative steps one by one, in percent.
+def _moves(turns: Sequence[float]) -> str:
+    """Relative steps one by one, in percent; their sum is no distance, since steps turn back and norms change.
 
-    >>> _shares([0.5, 0.31, 0.22])
-    '50%, 31% and 22%'
+    >>> _moves([0.5, 0.31, 0.22])
+    '3 steps read moved the median layer by 50%, 31% and 22% of the norm it had after each'
+    >>> _moves([0.5])
+    'step read moved the median layer by 50% of the norm it had after it'
     """
     *others, last = (f"{turn:.0%}" for turn in turns)
-    return f"{', '.join(others)} and {last}" if others else last
+    steps, shares = (f"{len(turns)} steps", f"{', '.join(others)} and {last}") if others else ("step", last)
+    return f"{steps} read moved the median layer by {shares} of the norm it had after {'each' if others else 'it'}"
 
 
 class TooSmall(Sign):

@@ -229,6 +229,11 @@ def relative_updates(seen: Seen, places: Sequence[Place]) -> list[float]:
     return [value for value in found if math.isfinite(value)]
 
 
+def is_cold(seen: Seen) -> bool:
+    """Whether a transformer trains under Adam, and its learning rate was never well below its largest."""
+    return bool(seen.facts.attends and seen.facts.adaptive) and not seen.story.warmed
+
+
 def broken_sample(network: Row) -> Broken | None:
     """The samples that are not finite, of the input, the target or, where only some are, of what is made of them."""
     for what, at, bad, of in _BATCHES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import fmean, pstdev
 
 from normgauge.monitor.thresholds import (
     LOSS_EARLY,
@@ -166,6 +167,14 @@ class Story:
         """Whether the last losses are clearly below the first."""
         last = sorted(list(self._recent)[-3:])
         return self.count > 1 and last[len(last) // 2] < self.first - LOSS_GAIN * self.start
+
+    @property
+    def falls(self) -> bool:
+        """Whether the loss still falls: clearly below the first, and the last ones below those before, beyond noise."""
+        recent, half = list(self._recent), LOSS_WINDOW // 2
+        if len(recent) < LOSS_WINDOW or self.lost is not None or not self.gains or self.mean > self.best:
+            return False
+        return fmean(recent[:half]) - fmean(recent[half:]) > 0.5 * pstdev(recent)
 
     @property
     def worse(self) -> bool:

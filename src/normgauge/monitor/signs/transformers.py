@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from normgauge.monitor.sheet import Column
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, median
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, is_cold, median, relative_updates
 from normgauge.monitor.thresholds import (
     LOGIT_GREW,
     LOGIT_HIGH,
@@ -16,6 +17,8 @@ from normgauge.monitor.thresholds import (
     STREAM_FACTOR,
     STREAM_GREW,
     SUMS,
+    TURN,
+    WARM_STEPS,
 )
 
 SCALED = 1.01  # factor of the logits over 1/√d above which they are not scaled by it
@@ -26,7 +29,7 @@ class Attention(Sign):
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
-        self._starts: dict[int, float] = {}
+        self._starts: dict[int, tuple[int, float]] = {}
         self._streak = Streak()
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
@@ -34,32 +37,35 @@ class Attention(Sign):
         logits = {row: numbers["logit_max"] for row, numbers in enumerate(seen.rows) if "logit_max" in numbers}
         logits = {row: abs(logit) for row, logit in logits.items() if math.isfinite(logit)}
         for row, logit in logits.items():
-            self._starts.setdefault(row, logit)
+            self._starts.setdefault(row, (seen.step, logit))
         if not logits:
             return
-        if any(logit > 3 * self._starts[row] and logit > LOGIT_HIGH / 5 for row, logit in logits.items()):
+        if any(logit > 3 * self._starts[row][1] and logit > LOGIT_HIGH / 5 for row, logit in logits.items()):
             seen.story.ask(seen.step + max(1, seen.step // 4), everything=True)  # growing: it takes many steps, or few
         row = max(logits, key=lambda row: logits[row])
-        logit, start = logits[row], self._starts[row]
-        grew = logit > LOGIT_HIGH and logit > LOGIT_GREW * start
+        logit = logits[row]
+        grew = logit > LOGIT_HIGH and logit > LOGIT_GREW * self._starts[row][1]
         count, began = self._streak.see(logit > LOGIT_SATURATED or grew, seen.step)
         if count >= START_READINGS:
-            yield self._say(seen, row, logit, start, grew, began)
+            yield self._say(seen, row, logit, grew, began)
         elif count:
             seen.story.ask(seen.step + 1, everything=True)
 
-    def _say(self, seen: Seen, row: int, logit: float, start: float, grew: bool, began: int) -> Alarm:
-        name = self._places[row].name
-        how = f"grew from {start:.3g} to {logit:.3g}" if grew else f"are as large as {logit:.3g}"
+    def _say(self, seen: Seen, row: int, logit: float, grew: bool, began: int) -> Alarm:
+        name, (first, start) = self._places[row].name, self._starts[row]
+        now = f"{logit:.3g} at step {seen.step}"
+        how = f"grew from {start:.3g} at step {first} to {now}" if grew else f"are as large as {now}"
         kind = "attention_growth" if grew else "attention_saturated"
         sentence = f"{name}: its attention logits {how} (the largest of the first sample)."
         limit = LOGIT_HIGH if grew else LOGIT_SATURATED
-        return Alarm(seen.step, kind, name, sentence, logit, limit, self._advice(seen, row, grew), began)
+        return Alarm(seen.step, kind, name, sentence, logit, limit, self._advice(seen, row, grew, began), began)
 
-    def _advice(self, seen: Seen, row: int, grew: bool) -> str:
+    def _advice(self, seen: Seen, row: int, grew: bool, began: int) -> str:
         """What to do: the scale of the logits is named only where it is not 1/√d already."""
-        scaled = seen.scaled.get(row)
-        first = "Lower the learning rate" if grew else "Initialize the weights of queries and keys smaller"
+        scaled, cold = seen.scaled.get(row), is_cold(seen) and began <= WARM_STEPS
+        warm = "Let the learning rate rise over the first hundreds of steps (there is no warm-up), lower it"
+        first = warm if cold else "Lower the learning rate"
+        first = first if grew else "Initialize the weights of queries and keys smaller"
         if scaled is None:
             return f"{first}, normalize queries and keys, or scale the logits by 1/√d if nothing does yet."
         if scaled > SCALED:
@@ -67,48 +73,92 @@ class Attention(Sign):
         return f"{first}, or normalize queries and keys."
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How a residual stream grew at one reading, with depth or since an earlier one.
+
+    Attributes:
+        step: of the reading.
+        layer: where it was largest of what was compared.
+        said: from where to where, in words.
+        value: the factor.
+        crossed: what it was not to exceed.
+        turn: median ‖Δw‖/‖w‖ of the step read there, where it was measured.
+    """
+
+    step: int
+    layer: str
+    said: str
+    value: float
+    crossed: float
+    turn: float | None
+
+
 class Stream(Sign):
     """A residual stream that grows from block to block, or from step to step."""
 
     _normed = True  # whether it is seen at normalizers; without them at every layer, inside the branches too
+    _first: Growth | None = None  # of the readings in a row that show it: what is said is said of this one
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
         self._readings = 0
-        self._starts: dict[int, float] = {}
+        self._starts: dict[int, tuple[int, float]] = {}
         self._streak = Streak()
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare what the last normalizers are given with the first ones, and with their start."""
         sizes = self._sizes(seen)
         for row, size in sizes.items():
-            self._starts.setdefault(row, size)
-        rows = list(sizes)
-        if len(rows) < 4:
+            self._starts.setdefault(row, (seen.step, size))
+        if len(sizes) < 4:
             return
+        grows = self._growth(seen, sizes)
+        count, began = self._streak.see(grows is not None, seen.step)
+        self._first = grows if count == 1 else self._first
+        if count >= START_READINGS and self._first is not None:
+            yield self._say(seen, self._first, began)
+        elif count:
+            seen.story.ask(seen.step + 1, everything=True)
+
+    def _growth(self, seen: Seen, sizes: dict[int, float]) -> Growth | None:
+        """How it grows at this reading; None where it does not."""
+        rows = list(sizes)
         near, far = rows[1], rows[-1]  # the first is given an embedding, of any size
-        deep, long = sizes[far] / sizes[near], sizes[far] / self._starts[far]
+        first, start = self._starts[far]
+        deep, long = sizes[far] / sizes[near], sizes[far] / start
         # sums of branches grow like the root of the depth, a fault by a factor at each block
         blocks = median([sizes[b] / sizes[a] for a, b in zip(rows[1:], rows[3:], strict=False)]) or 0.0
         self._readings += 1
         limit = STREAM_DEEP if self._readings <= START_READINGS else STREAM_GREW  # what is learnt may grow it, too
         multiplied = blocks > STREAM_FACTOR and deep > limit
-        grows = max(deep if multiplied else 0.0, long if seen.story.worse else 0.0)
-        count, began = self._streak.see(multiplied or grows > STREAM_GREW, seen.step)
-        if count >= START_READINGS:
-            name = self._places[far].name
-            how = (
-                f"from {sizes[near]:.3g} at {self._places[near].name} to {sizes[far]:.3g} at {name}"
-                if multiplied
-                else f"from {self._starts[far]:.3g} at first to {sizes[far]:.3g} at {name}"
+        if not (multiplied or (long > STREAM_GREW and seen.story.worse)):
+            return None
+        name, turn = self._places[far].name, median(relative_updates(seen, self._places))
+        if multiplied:
+            said = f"from {sizes[near]:.3g} at {self._places[near].name} to {sizes[far]:.3g} at {name}"
+            return Growth(seen.step, name, f"{said}{self._lost(seen, far)}, at step {seen.step}", deep, limit, turn)
+        said = f"from {start:.3g} at step {first} to {sizes[far]:.3g} at step {seen.step}, at {name}"
+        return Growth(seen.step, name, f"{said}{self._lost(seen, far)}", long, STREAM_GREW, turn)
+
+    def _say(self, seen: Seen, grown: Growth, began: int) -> Alarm:
+        seen_at = "" if self._normed else ", seen without normalizers at what each layer is given,"
+        of = "" if self._normed else " of the first sample"
+        sentence = f"the residual stream{seen_at} grows {grown.said} (root mean square{of})."
+        branches = "cale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
+        advice = f"S{branches}"
+        if grown.turn is not None and grown.turn > TURN:
+            advice = (
+                f"Lower the learning rate, too: the step at {grown.step} moved the median layer by {grown.turn:.0%} of "
+                f"the norm it had after it. And s{branches}"
             )
-            seen_at = "" if self._normed else ", seen without normalizers at what each layer is given,"
-            sentence = f"the residual stream{seen_at} grows {how} (root mean square)."
-            advice = "Scale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
-            value, crossed = (deep, limit) if multiplied else (long, STREAM_GREW)
-            yield Alarm(seen.step, "residual_growth", name, sentence, value, crossed, advice, began)
-        elif count:
-            seen.story.ask(seen.step + 1, everything=True)
+        return Alarm(seen.step, "residual_growth", grown.layer, sentence, grown.value, grown.crossed, advice, began)
+
+    def _lost(self, seen: Seen, far: int) -> str:
+        """What is said where layers behind the last one compared are given numbers that are not finite."""
+        column: Column = "input_rms" if self._normed else "entered"
+        behind = (row.get(column, 0.0) for row in seen.rows[far + 1 :])
+        return ", the last place where it is finite" if not all(map(math.isfinite, behind)) else ""
 
     def _sizes(self, seen: Seen) -> dict[int, float]:
         """What normalizers are given; without them, what the layers of a network with many sums are given."""

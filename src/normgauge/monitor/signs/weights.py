@@ -21,6 +21,7 @@ from normgauge.monitor.thresholds import (
     SCALE_ODD,
     SCALE_SMALL,
 )
+from normgauge.render.numbers import plural
 
 
 class WeightScale(Sign):
@@ -100,10 +101,14 @@ class Gradients(Sign):
         super().__init__(places)
         self._shares: dict[int, Level] = defaultdict(Level)
         self._odd: dict[int, int] = defaultdict(int)
+        self._lowest: dict[int, float] = {}
+        self._rose: dict[int, int] = {}  # since when each is so far above the lowest it was
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare every layer, and name the worst."""
-        sizes = {row: seen.rows[row].get("scale_free_gradient", math.nan) for row in self._rows("matrix", "conv")}
+        known = ((row, seen.rows[row].get("scale_free_gradient")) for row in self._rows("matrix", "conv"))
+        sizes = {row: size for row, size in known if size is not None}
+        self._note(sizes, seen.step)
         sizes = {row: size for row, size in sizes.items() if math.isfinite(size)}
         largest = max(sizes.values(), default=0.0)
         if not largest:
@@ -119,19 +124,43 @@ class Gradients(Sign):
         if odd_ones:
             yield self._say(seen, max(odd_ones, key=lambda row: self._levels[row].factor(sizes[row])), sizes, largest)
 
+    def _note(self, sizes: Mapping[int, float], step: int) -> None:
+        """Remember since when each is far above its lowest, also where a level was not known or grew with it."""
+        for row, size in sizes.items():
+            lowest = self._lowest.get(row, size)
+            if math.isfinite(size) and not size > GRADIENT_EXPLODED * lowest:
+                self._rose.pop(row, None)
+                self._lowest[row] = min(lowest, size) or lowest
+            else:
+                self._rose.setdefault(row, step)
+
+    def _order(self, row: int) -> str:
+        """Whether the gradient rose in this layer first, by the readings."""
+        own = self._rose.get(row, math.inf)
+        earlier = sorted((step, other) for other, step in self._rose.items() if step < own)
+        if earlier:
+            step, other = earlier[0]
+            more = f" and {plural(len(earlier) - 1, 'other')}" if len(earlier) > 1 else ""
+            where = f"{self._places[other].name}{more}"
+            return f"It is largest there, against its level, and not first: it rose in {where} before, at step {step}."
+        others = sum(step == own for step in self._rose.values()) - 1
+        if others > 0:
+            return f"It is largest there, against its level; {plural(others, 'other layer')} rose at the same reading."
+        return "By the readings it rose there first."
+
     def _say(self, seen: Seen, row: int, sizes: dict[int, float], largest: float) -> Alarm:
         name, up = self._places[row].name, self._levels[row].factor(sizes[row])
         if up > GRADIENT_EXPLODED:
             sentence = (
-                f"{name}: ‖w‖‖∇‖ = {sizes[row]:.3g} is {up:.2g} times its level, whatever the scale of the weights. "
-                "The gradient explodes there first."
+                f"{name}: ‖w‖‖∇‖ = {sizes[row]:.3g} at step {seen.step} is {up:.2g} times its level, whatever the "
+                f"scale of the weights. {self._order(row)}"
             )
             advice = "Clip the gradient, or lower the learning rate."
             return Alarm(seen.step, "gradient_explosion", name, sentence, up, GRADIENT_EXPLODED, advice)
         share = sizes[row] / largest
         sentence = (
             f"{name}: its share of the network's scale-free gradient fell to {share:.1e}; it was "
-            f"{self._shares[row].value:.1e}. Nothing reaches it any more."
+            f"{self._shares[row].value:.1e}. Next to nothing reaches it."
         )
         advice = "Look for dead units, a γ of 0 or a saturated layer behind it."
         limit = GRADIENT_VANISHED * self._shares[row].value

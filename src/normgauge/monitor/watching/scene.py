@@ -22,7 +22,7 @@ class Scene:
 
     Attributes:
         paths: files, folders of a run, folders of runs; they need not be there yet.
-        most: how many runs are followed at once; the newest.
+        most: how many runs of a folder are followed at once; the newest. Those that are named are all followed.
         version: grows with every line read.
         left_out: older runs that are not followed.
     """
@@ -60,9 +60,9 @@ class Scene:
         if self._open and now - self._looked < LOOK:
             return
         self._looked = now
-        found = list(dict.fromkeys(file for path in self.paths for file in find(path)))
-        self.left_out = max(len(found) - self.most, 0)
-        wanted = found[self.left_out :]
+        found = [find(path) for path in self.paths]
+        wanted = list(dict.fromkeys(file for files in found for file in files[-self.most :]))
+        self.left_out = len({file for files in found for file in files}.difference(wanted))
         for path in [path for path in self._open if path not in wanted]:
             del self._open[path]
         # in the order found, so that colours follow age
@@ -94,7 +94,9 @@ class Scene:
 
     def note(self) -> str:
         """Which runs are not shown; empty where all are."""
-        return f"{plural(self.left_out, 'older run')} not shown." if self.left_out else ""
+        if not self.left_out:
+            return ""
+        return f"{plural(self.left_out, 'older run')} not shown: of a folder the newest {self.most} are; name others."
 
 
 def read_runs(paths: Sequence[str | Path]) -> tuple[list[LabelledRun], str]:
