@@ -37,6 +37,7 @@ from normgauge.instrument.local.recheck import bound_again
 from normgauge.instrument.local.standing import on_kink
 from normgauge.instrument.local.swept import NEWTON, Swept
 from normgauge.instrument.loop import loop_bound
+from normgauge.instrument.one_map import is_one_map
 from normgauge.instrument.session import Session
 
 INF = math.inf
@@ -178,7 +179,12 @@ def _is_small(session: Session) -> bool:
 
 
 def everywhere(session: Session, parts: Composition, plain: Headline) -> Headline:
-    """The bound over all inputs: multipliers for all units where they are few, else the loop transformation."""
+    """The bound over all inputs: multipliers for all units where they are few, else the loop transformation.
+
+    Both look at one sample, whose network has to be that of all.
+    """
+    if not is_one_map(session):
+        return plain
     found = None
     if _is_small(session):
         found = _swept_samples(session, session.composed(Scope.parse("point")), plain, INF)
