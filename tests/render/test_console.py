@@ -101,7 +101,7 @@ def test_unknown_and_unbounded_parts_are_said_in_words():
 def test_a_long_network_is_summarised_unless_asked():
     many = tuple(layer(f"n{i}", "Linear", 3.0 if i % 10 == 0 else 0.1, i) for i in range(100))
     shown = reading_text(reading(layers=many))
-    assert "70 of 100 layers that change little are not shown (--all shows them)" in " ".join(shown.split())
+    assert "70 of 100 layers with gains nearer to 1 are not shown (--all shows them)" in " ".join(shown.split())
     assert all(f"n{i} " in shown for i in range(0, 100, 10))
     everything = reading_text(reading(layers=many), every=True)
     assert all(f"n{i} " in everything for i in range(100)) and "not shown" not in everything

@@ -43,7 +43,7 @@ def gap_remarks(reading: Reading) -> Iterator[Remark]:
     yield Remark(
         "gap",
         owner.name,
-        f"at the samples the layers' gains multiply to {gap:.2f} decades above the largest slope found; "
+        f"at the samples the bound composed of the layers' gains lies {gap:.2f} decades above the largest slope found; "
         f"{owner.name} ({owner.kind}) owns the largest share, {(owner.log_slack or 0.0) / LN10:.2f}.",
         {"gap": gap, "share": (owner.log_slack or 0.0) / LN10},
         Severity.FACT,

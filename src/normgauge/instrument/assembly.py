@@ -11,7 +11,7 @@ from normgauge.core.bound import Evidence
 from normgauge.core.multipliers import kept_multipliers
 from normgauge.core.reading import Finding, Reading, Witness
 from normgauge.core.refute import judged_reading, without_bound
-from normgauge.core.spelled import LN10
+from normgauge.core.spelled import ceil_log10
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.headline import Headline
@@ -31,6 +31,7 @@ from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.stretch import SteepestWalk
 from normgauge.instrument.trace.inputs import argument_name, padding_note
+from normgauge.render.numbers import UP, format_above, format_factor
 
 PICTURES = 8  # most sensitive samples shown
 
@@ -132,7 +133,7 @@ def notes(session: Session, parts: Composition, best: Balanced, found: Found) ->
     if found.cut:
         said.append(f"the search was ended by the clock after {found.steps} moves: another run may find another slope")
     if trace.path_dependent and parts.ctx.scope.kind == "global" and best.total < INF:
-        said.append(f"along the path the data took the bound is 10^{best.total / LN10:.4g}")
+        said.append(f"along the path the data took the bound is {ceil_log10(best.total)}")
     return said
 
 
@@ -141,10 +142,10 @@ def embedding_notes(session: Session) -> list[str]:
     said = []
     for path, _, weight in session.trace.embeddings:
         facts = embedding_facts(weight)
-        apart, norm = facts["max_distance"][1], math.exp(facts["log_spectral"].hi)
+        apart, norm = format_above(facts["max_distance"][1]), format_factor(facts["log_spectral"].hi, UP)
         said.append(
             f"{argument_name(session.call.name)} is discrete: measured from its embedding {path} on, "
-            f"whose rows lie at most {apart:.3g} apart; its norm on one-hot input is at most {norm:.3g}; "
+            f"whose rows lie at most {apart} apart; its norm on one-hot input is at most {norm}; "
             "what else the model makes of the numbers themselves (masks, lengths) is held as in this batch"
         )
     return said

@@ -15,6 +15,7 @@ from normgauge.render.numbers import (
     DOWN,
     NEAR,
     UP,
+    format_chance,
     format_decades,
     format_factor,
     plural,
@@ -71,7 +72,7 @@ def evidence_words(reading: Reading) -> str:
     """The evidence in a few words, with what it is subject to."""
     path = " on the same path" if reading.path_dependent and reading.evidence is not Evidence.UNKNOWN else ""
     chance = reading.failure_probability
-    return f"{reading.evidence}{path}" + (f", fails with p ≤ {chance:.1g}" if chance else "")
+    return f"{reading.evidence}{path}" + (f", fails with p ≤ {format_chance(chance)}" if chance else "")
 
 
 def bound_conditions(reading: Reading) -> list[str]:
@@ -80,9 +81,8 @@ def bound_conditions(reading: Reading) -> list[str]:
     if reading.path_dependent and math.isfinite(reading.log_upper):
         told.append("The path through the model depends on the data: the bound holds where they take the path traced.")
     if reading.failure_probability:
-        told.append(
-            f"It rests on random starts, which fail with probability {reading.failure_probability:.1g} at most."
-        )
+        chance = format_chance(reading.failure_probability)
+        told.append(f"It rests on random starts, which fail with probability {chance} at most.")
     return told
 
 
@@ -234,9 +234,11 @@ def balance_sentence(reading: Reading) -> str | None:
     rest = [r.gain.hi for r in reading.layers if r.sigma is None]
     if not norms or any(math.isinf(g) for g in norms + rest):
         return None
+    others, own = format_factor(sum(rest), UP), format_factor(sum(norms), UP)
     return (
-        f"Gains multiply to {format_factor(sum(rest), UP)} without the {plural(len(norms), 'normalizer')}, theirs to "
-        f"{format_factor(sum(norms), UP)}; the balanced bound is {format_factor(reading.log_capacity, UP)}."
+        f"The gains of all layers, branches side by side included, multiply to {others} without the "
+        f"{plural(len(norms), 'normalizer')}, theirs to {own}; the balanced bound is "
+        f"{format_factor(reading.log_capacity, UP)}."
     )
 
 

@@ -135,7 +135,7 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
     if found.wide > 0.02:
         narrower = "" if budget >= most else "; effort=long would narrow it"
-        notes.append(f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}{narrower}")
+        notes.append(f"the Jacobian's norm is known to {math.ceil(100 * math.expm1(found.wide))}%{narrower}")
     evidence = Evidence.COMPUTED if known else None
     return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), (), found.steepest, least)
 
