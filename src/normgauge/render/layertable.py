@@ -31,8 +31,8 @@ MEANING = (
     "In decades: 1 is a factor of ten, -1 a tenth. gain: what the layer alone allows; folded: its share when linear "
     "maps are taken together with their normalizers; balanced: when that is minimised over gauges, rescalings that "
     "leave the function alone; cumulative: from the input to here, layer by layer, where gains multiply in a chain and "
-    "add where branches meet; σ: what a normalizer divides by. Each number is of the layer's own worst sample: together "
-    "they may be more than the total"
+    "add where branches meet; σ: what a normalizer divides by. Each number is of the layer's own worst sample: "
+    "together they may be more than the total"
 )
 SAMPLED = ". σ is that of the samples; gains are for all inputs, where σ may be as small as √ε"
 LEAST = 4  # fewer rows than this are not worth a fold
