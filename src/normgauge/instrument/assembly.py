@@ -31,8 +31,13 @@ from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.stretch import SteepestWalk
 from normgauge.instrument.trace.inputs import argument_name, padding_note
+from normgauge.instrument.unreached import told_parts
 from normgauge.render.numbers import UP, format_above, format_factor
 
+UNREACHED = (
+    "rows that do not reach the output at the samples (padding) count in the bound and in the column of gains; σ and "
+    "the layer named to stretch most are those of the others"
+)
 PICTURES = 8  # most sensitive samples shown
 
 
@@ -71,6 +76,7 @@ def make_reading(
     if scope.kind == "ball":
         reached = float(parts.flows[trace.end.index].radius.max().log())
         displacement = min(reached, top.total + math.log(scope.radius))
+    told, reaching = told_parts(session, parts)
     made = Reading(
         model=type(session.model).__name__,
         mode=options.mode,
@@ -86,8 +92,8 @@ def make_reading(
         unknown=missing.unknown,
         unbounded=missing.unbounded,
         no_bound=missing.no_bound,
-        published=published_table(parts),
-        layers=layer_records(parts, folded, best, walk),
+        published=published_table(told),
+        layers=layer_records(told, folded, best, walk, reaching),
         samples=with_pictures(session, sample_table(top.log_upper, found, scope)),
         together=session.together,
         precision=str(trace.sources[0].tensor.dtype).removeprefix("torch."),
@@ -95,7 +101,7 @@ def make_reading(
         loss=loss_constants(top.total, trace),
         displacement=displacement,
         gauges=best.gauges,
-        notes=(*notes(session, parts, best, found), *top.notes),
+        notes=(*notes(session, parts, best, found), *([UNREACHED] if reaching else []), *top.notes),
         input_name=argument_name(session.call.name),
         seconds={k: round(v, 3) for k, v in session.clock.seconds.items()},
         witness=None if found.lengths is None else Witness(found.witness, *found.lengths),

@@ -41,7 +41,7 @@ def _useful(reading: Reading) -> Iterator[str]:
     if owner is not None:
         yield f"Look at {owner.name}, which owns most of the gap: normgauge explain READING.json {owner.name}"
     elif reading.layers:
-        steep = max(reading.layers, key=lambda layer: layer.gain.hi)
+        steep = max(reading.layers, key=lambda layer: layer.log_stretch)
         yield f"Look at {steep.name}, which can stretch most: normgauge explain READING.json {steep.name}"
     yield "Ask what to mend: normgauge advise MODEL --batch BATCH"
     yield "Keep the reading and compare the next network with it: normgauge diff BEFORE.json AFTER.json"

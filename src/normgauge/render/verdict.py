@@ -132,8 +132,8 @@ def _steepest_layer(reading: Reading) -> str:
     """The layer that can stretch most by itself, where there are several; empty elsewhere."""
     if len(reading.layers) < 2:
         return ""
-    steep = max(reading.layers, key=lambda layer: layer.gain.hi)
-    return f"; {steep.name} ({steep.kind}) can stretch most, {format_factor(steep.gain.hi, UP)} times"
+    steep = max(reading.layers, key=lambda layer: layer.log_stretch)
+    return f"; {steep.name} ({steep.kind}) can stretch most, {format_factor(steep.log_stretch, UP)} times"
 
 
 def use_sentence(reading: Reading) -> str:
