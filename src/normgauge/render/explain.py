@@ -55,9 +55,12 @@ def find_layer(reading: Reading, name: str) -> LayerRecord:
     if name in names:
         return reading.layers[names.index(name)]
     inside = [other for other in names if other.startswith(f"{name}.")]
+    within = [other for other in names if f".{name}." in f".{other}."]  # a part of their names
     near = difflib.get_close_matches(name, names, 3, 0.5)
     if inside:
         hint = f"it is a block of {len(inside)} layers: {_some(inside)}"
+    elif within:
+        hint = f"it is a part of {len(within)} names: {_some(within)}"
     elif near:
         hint = f"did you mean {' or '.join(near)}? It has {len(names)} layers: {_some(names)}"
     else:

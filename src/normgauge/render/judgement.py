@@ -10,6 +10,7 @@ from normgauge.render.numbers import scope_words
 
 CLOSED, TIGHT = 0.05, 1.0  # decades between found and proved: no gap to speak of; enough to compare networks by
 STEPS = 3
+EXPLAIN = "with the file that --json or reading.save() writes, normgauge explain READING.json"
 WORDS = (
     ("found", "met at an actual input"),
     ("decade", "a factor of ten"),
@@ -39,9 +40,9 @@ def _pressing(reading: Reading) -> Iterator[str]:
 def _useful(reading: Reading) -> Iterator[str]:
     owner = reading.gap_owner() if reading.gap > CLOSED else None
     if owner is not None:
-        yield f"Look at {owner.name}, which owns most of the gap: normgauge explain READING.json {owner.name}"
+        yield f"Look at {owner.name}, which owns most of the gap: {EXPLAIN} {owner.name}"
     elif reading.layers:
         steep = max(reading.layers, key=lambda layer: layer.log_stretch)
-        yield f"Look at {steep.name}, which can stretch most: normgauge explain READING.json {steep.name}"
+        yield f"Look at {steep.name}, which can stretch most: {EXPLAIN} {steep.name}"
     yield "Ask what to mend: normgauge advise MODEL --batch BATCH"
     yield "Keep the reading and compare the next network with it: normgauge diff BEFORE.json AFTER.json"

@@ -35,6 +35,7 @@ MEANING = (
     "together they may be more than the total"
 )
 SAMPLED = ". σ is that of the samples; gains are for all inputs, where σ may be as small as √ε"
+APART = ". The bound quoted above is not made of these rows: they explain the balanced one"
 LEAST = 4  # fewer rows than this are not worth a fold
 LONGEST = 40  # layers in a repeated stretch of an unstructured network
 LONG, TAIL = 36, 16  # a name longer than this is cut on the screen, its last parts are kept
@@ -49,7 +50,8 @@ def reading_layers(reading: Reading, every: bool = False) -> Grid:
     headers = ("layer", "kind", *list(LOGS)[:SHORT], "σ", "note")
     title = f"Layers, scope {reading.scope}: log10 of what each does"
     far = reading.scope.kind == "global" and any(record.sigma is not None for record in shown)
-    told = (cut if hidden else "") + MEANING + (SAMPLED if far else "")
+    apart = reading.log_upper < reading.log_capacity and reading.log_capacity < math.inf
+    told = (cut if hidden else "") + MEANING + (SAMPLED if far else "") + (APART if apart else "")
     return Grid(title, headers, rows, frozenset(range(2, 7)), told).without_empty()
 
 

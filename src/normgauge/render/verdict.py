@@ -136,6 +136,14 @@ def _steepest_layer(reading: Reading) -> str:
     return f"; {steep.name} ({steep.kind}) can stretch most, {format_factor(steep.log_stretch, UP)} times"
 
 
+def steepest_sample(reading: Reading) -> str:
+    """Which sample is steepest, where there are several; empty elsewhere."""
+    if reading.together or len(reading.samples) < 2 or not math.isfinite(reading.log_lower):
+        return ""
+    worst = max(reading.samples, key=lambda row: row["log10_lower"])
+    return f"The steepest was met at sample {worst['index']} of {len(reading.samples)} (the first is 0)."
+
+
 def use_sentence(reading: Reading) -> str:
     """Whether the bound is of use, by how far it lies above a slope that occurs; empty where there is none to judge."""
     if math.isinf(reading.log_upper):
@@ -210,6 +218,17 @@ def standing_sentence(reading: Reading) -> str:
 
 def trouble_sentences(reading: Reading) -> list[str]:
     """Parts without a bound, what the bound is subject to, then the notes."""
+    sentences = finding_sentences(reading)
+    if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN, Evidence.REFUTED):
+        sentences.append(f"The upper number is {reading.evidence}, not proved.")
+    sentences += bound_conditions(reading)
+    if reading.edited:
+        sentences.append("The file this reading came from was edited after it was written.")
+    return sentences + list(reading.notes)
+
+
+def finding_sentences(reading: Reading) -> list[str]:
+    """The steps for which no bound stands: nothing is known, there is none, or none was found."""
     sentences = []
     for findings, what in (
         (reading.unknown, "Unknown"),
@@ -220,12 +239,7 @@ def trouble_sentences(reading: Reading) -> list[str]:
             named = "; ".join(f"{f.name}: {f.why}" for f in findings[:LISTED])
             rest = f"; and {len(findings) - LISTED} more" if len(findings) > LISTED else ""
             sentences.append(f"{what}: {named}{rest}.".replace("..", "."))
-    if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN, Evidence.REFUTED):
-        sentences.append(f"The upper number is {reading.evidence}, not proved.")
-    sentences += bound_conditions(reading)
-    if reading.edited:
-        sentences.append("The file this reading came from was edited after it was written.")
-    return sentences + list(reading.notes)
+    return sentences
 
 
 def balance_sentence(reading: Reading) -> str | None:
