@@ -46,6 +46,9 @@ def test_a_sample_with_a_mask_of_its_own_is_bounded_by_its_own_network(function:
     model = Lambda(function)
     reading = gauge(model, (x, beside), scope="global", search=False)
     assert reading.log_refuted is None
+    assert reading.method == (
+        "open units" if function is not columns else "balanced"
+    )  # each sample's, where it runs alone
     for scale in (0.0, 0.1, 1.0):
         steep = true_norm(lambda y: model(y, beside), scale * x)
         assert math.isfinite(reading.log_upper) and math.exp(reading.log_upper) >= steep * (1 - 1e-9)
