@@ -149,6 +149,26 @@ class Tape(TorchFunctionMode):
         plain = type(tensor) in PLAIN_TENSORS and strided(tensor)
         return plain and place != 0 and id(tensor) not in self.bound and place not in self.watch.tainted
 
+    def unmoved(self, function: Any, args: Any, kwargs: Any, results: list[tuple[int, Tensor]]) -> bool:
+        """Whether results are the same, to the last bit, when all that depends on the input holds something else."""
+
+        def other(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor) or not self.followed(leaf):
+                return leaf
+            if leaf.dtype == torch.bool:
+                return ~leaf
+            return 3 - 2 * leaf if leaf.is_floating_point() or leaf.is_complex() else leaf + 1
+
+        with torch._C.DisableTorchFunction(), self.unwatched():
+            args, kwargs = tree_map(other, (args, kwargs))
+        try:
+            with self.asleep(), self.unwatched():
+                again = tensors_in(function(*args, **kwargs))
+        except Exception:
+            return False
+        with torch._C.DisableTorchFunction(), self.unwatched():
+            return all(i < len(again) and torch.equal(again[i], result) for i, result in results)
+
     def keep(self, storage: int) -> None:
         """Copy every value that lies in ``storage``."""
         for tensor in self.by_place.get(storage, ()):
@@ -428,8 +448,10 @@ class Tape(TorchFunctionMode):
                 i for i, t in enumerate(given) if memory_place(t) in written and memory_place(t) in self.watch.tainted
             ]
             picks = [-1 - i for i in changed[:1]]
-        elif not (told or trouble):
+        elif not (told or trouble or written or self.watch.draws or module is not None):
             constant = [i for i in picks if self.untouched(results[i])]
+            if constant and not self.unmoved(target, args, kwargs, [(i, results[i]) for i in constant]):
+                constant = []
             if any(id(t) in self.discrete for t in given):
                 self.follow_discrete([results[i] for i in constant])
             picks = [i for i in picks if i not in constant]
