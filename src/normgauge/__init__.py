@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from normgauge.instrument import testing
     from normgauge.instrument.measure import gauge, readings
     from normgauge.instrument.rules import REGISTRY
+    from normgauge.loading import load_model
     from normgauge.monitor.monitor import Monitor
     from normgauge.render.page import report
 
@@ -59,6 +60,7 @@ _HOME = {
     "certify": "normgauge.certificates.table",
     "curvature": "normgauge.geometry.hessian",
     "gauge": "normgauge.instrument.measure",
+    "load_model": "normgauge.loading",
     "Monitor": "normgauge.monitor.monitor",
     "penalty": "normgauge.control.capacity_penalty",
     "radius": "normgauge.advice.certified",
@@ -77,7 +79,8 @@ _HOME = {
 
 _ASKED = {
     "lipschitz": "ng.gauge(model, batch).upper is a bound and .lower a slope that was found",
-    "load": "ng.Reading.load(path) reads what reading.save(path) wrote",
+    "load": "ng.load_model(folder) gives the model of a Hugging Face folder; ng.Reading.load(path) reads what "
+    "reading.save(path) wrote",
     "watch": "ng.Monitor(model, 'runs/a') writes a run down; `normgauge watch runs/a` in a terminal shows it",
     "ratios": "`normgauge ratios net.py:build --batch net.py:batch` in a terminal; in Python, ng.what_if(model, batch)",
     "check_rule": "ng.testing.check_rule attacks a rule",
@@ -99,6 +102,7 @@ __all__ = [
     "certify",
     "curvature",
     "gauge",
+    "load_model",
     "penalty",
     "radius",
     "readings",

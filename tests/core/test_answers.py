@@ -41,6 +41,8 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "norm": (lambda m, r: ng.gauge(m, X, norm="inf"), r"Euclidean.*e\*sqrt\(n\)"),
     "a mistyped option": (lambda m, r: ng.readings(m, X, scope=["point"]), "did you mean scopes"),
     "an option of gauge": (lambda m, r: ng.symmetries(m, X, mod="eval"), "did you mean mode"),
+    "a folder for a model": (lambda m, r: ng.gauge("./bert", X), r"of a folder that is ng.load_model\('./bert'\)"),
+    "ng.load of a folder": (lambda m, r: ng.load("./bert"), r"ng.load_model\(folder\)"),
     "the batch first": (lambda m, r: ng.gauge(X, m), "the model first, then the batch"),
     "the file first": (lambda m, r: ng.report("a.html", [r]), "readings first and the file second"),
     "labels apart": (lambda m, r: ng.certify(m, X, Y), r"give \(inputs, labels\)"),

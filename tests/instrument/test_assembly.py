@@ -154,3 +154,16 @@ def test_exit_code_four_in_one_scope_or_several_whatever_else_applies(tmp_path, 
     assert "refuted: a slope was found above a bound" in capsys.readouterr().out
     assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--fail-above", "9"]) == 4
     assert capsys.readouterr().err.startswith("normgauge: A: REFUTED")
+
+
+def test_what_is_said_of_an_embedding_to_be_at_most_is_rounded_up():
+    """A norm of 28.72 is at most 28.73; "at most 28.7" was below it."""
+    table = nn.Embedding(2, 2)
+    with torch.no_grad():
+        table.weight.copy_(torch.tensor([[28.72099, 0.0], [0.0, 0.0]]))
+    net = nn.Sequential(table, nn.Linear(2, 2))
+    (said,) = [note for note in ng.gauge(net, torch.tensor([[0, 1]]), search=False).notes if "one-hot" in note]
+    apart, norm = (
+        float(said.partition(word)[2].split()[0].rstrip(";")) for word in ("lie at most ", "input is at most ")
+    )
+    assert 28.72099 <= apart <= 28.8 and 28.72099 <= norm <= 28.75

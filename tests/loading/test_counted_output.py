@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+import normgauge as ng
 from normgauge.cli import main
 from normgauge.instrument.measure import gauge
 from normgauge.loading import load_model
@@ -85,6 +86,30 @@ class TestCountedOutput:
         assert any(f"measured output: {EMBEDDING}" in note for note in gauge(model, padded(), search=False).notes)
         other = gauge(model, padded(), output="last_hidden_state", search=False)
         assert any("measured output: last_hidden_state" in note for note in other.notes)
+
+    def test_python_measures_what_the_command_does(self, folder, capsys):
+        """The folder's model by a public name: the embedding, padding left out, as `normgauge gauge FOLDER` has it."""
+        write_pooling(folder)
+        found = ng.gauge(ng.load_model(folder), padded(), search=False)
+        assert any(f"measured output: {EMBEDDING}" in note for note in found.notes)
+        with pytest.raises(ng.NormgaugeError, match=r"ng\.load_model"):
+            ng.gauge(str(folder), padded())
+
+    @pytest.mark.parametrize("scope", ["ball:1e-4", "global"])
+    def test_the_number_of_tokens_is_no_divisor_that_may_be_zero(self, folder, scope):
+        write_pooling(folder)
+        found = ng.gauge(ng.load_model(str(folder)), padded(), scope=scope, search=False)
+        assert not found.no_bound and found.upper < float("inf")
+        assert found.layer("div").worked == "|1/c| = 0.33333" and found.layer("div").gain.lo <= -1.0986
+
+    def test_padding_is_not_what_a_layer_is_told_by(self, folder):
+        write_pooling(folder)
+        ids, mask = padded()["input_ids"], padded()["attention_mask"]
+        found = ng.gauge(load_model(str(folder)), {"input_ids": ids, "attention_mask": mask}, search=False)
+        alone = ng.gauge(load_model(str(folder)), {"input_ids": ids[:, :REAL]}, search=False)
+        for name in ("embeddings.LayerNorm", "encoder.layer.0.output.LayerNorm"):
+            assert found.layer(name).sigma["min"] == pytest.approx(alone.layer(name).sigma["min"], rel=1e-4)
+            assert found.layer(name).log_stretch == pytest.approx(alone.layer(name).log_stretch, abs=1e-4)
 
     def test_a_head_for_training_is_no_part_of_an_encoder(self, folder):
         described = json.loads((folder / "config.json").read_text())

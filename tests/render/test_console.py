@@ -11,7 +11,7 @@ from normgauge.core.compare import compare_readings
 from normgauge.core.reading import Finding
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
-from normgauge.render.console import draw_blocks, printed_products, reading_blocks, reading_text
+from normgauge.render.console import as_text, draw_blocks, printed_products, reading_blocks, reading_text
 from normgauge.render.difference import product_changes
 from normgauge.render.terminal import _cell_lines
 from tests.made import layer, reading
@@ -101,7 +101,7 @@ def test_unknown_and_unbounded_parts_are_said_in_words():
 def test_a_long_network_is_summarised_unless_asked():
     many = tuple(layer(f"n{i}", "Linear", 3.0 if i % 10 == 0 else 0.1, i) for i in range(100))
     shown = reading_text(reading(layers=many))
-    assert "70 of 100 layers that change little are not shown (--all shows them)" in " ".join(shown.split())
+    assert "70 of 100 layers with gains nearer to 1 are not shown (--all shows them)" in " ".join(shown.split())
     assert all(f"n{i} " in shown for i in range(0, 100, 10))
     everything = reading_text(reading(layers=many), every=True)
     assert all(f"n{i} " in everything for i in range(100)) and "not shown" not in everything
@@ -184,3 +184,24 @@ def test_the_sigma_of_a_global_reading_is_said_to_be_that_of_the_samples():
     said = "σ is that of the samples; gains are for all inputs"
     assert said in " ".join(reading_text(reading(scope=Scope.parse("global"))).split())
     assert said not in " ".join(reading_text(reading()).split())
+
+
+def test_a_step_without_a_bound_is_named_in_each_scope():
+    """Nothing that explains an infinite number is left out because another scope said it too."""
+    ball, everywhere = (
+        reading(scope=Scope.parse(scope), log_upper=math.inf, no_bound=(Finding("div", "by what may be 0"),))
+        for scope in ("ball:0.1", "global")
+    )
+    told = " ".join(as_text(reading_blocks([ball, everywhere])).split())
+    assert told.count("No finite bound found: div: by what may be 0.") == 2
+    assert told.count("Dropout is off in eval mode.") == 1
+
+
+def test_the_steepest_sample_is_said_and_that_rows_explain_another_bound():
+    rows = tuple({"index": i, "log10_lower": low, "log10_upper": 2.0} for i, low in enumerate((0.5, 1.25, 1.0)))
+    told = " ".join(reading_text(reading(samples=rows)).split())
+    assert "The steepest was met at sample 1 of 3 (the first is 0)." in told
+    assert "The bound quoted above is not made of these rows" not in told
+    other = reading_text(reading(log_balanced=2.5 * LN10, method="jacobian"))
+    assert "The bound quoted above is not made of these rows" in " ".join(other.split())
+    assert "The steepest was met" not in other

@@ -105,6 +105,7 @@ def test_a_name_that_runs_again_is_told_so():
         ("haed", "did you mean head? It has 3 layers: f.0, f.1, head"),
         ("f.1#2", "did you mean f.1 or f.0? It has 3 layers"),
         ("f", "it is a block of 2 layers: f.0, f.1"),
+        ("0", "it is a part of 1 names: f.0"),
         ("transformer", "it has 3 layers: f.0, f.1, head"),
     ],
 )

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from normgauge.core.spelled import LN10
-from normgauge.render.layertable import folds
-from tests.made import layer
+from normgauge.render.layertable import TOP_ROWS, folds, reading_layers
+from tests.made import layer, reading
 
 
 def found(*named: tuple[str, str]) -> list[tuple[int, int, int, str]]:
@@ -65,3 +65,14 @@ def test_a_summary_row_with_an_infinite_gain_is_infinite(tmp_path):
     from normgauge.render.layertable import _sum
 
     assert _sum([1.0, math.inf, -math.inf]) == "inf" and _sum([None]) == "·" and _sum([LN10, None]) == "1.00"
+
+
+def test_of_a_long_network_the_gains_farthest_from_one_are_shown_and_the_last():
+    """Not the shares: they are no property of one layer, and one that shrinks a change by much does much to it."""
+    small, shrinks = (layer(name, "Linear", gain, i) for i, (name, gain) in enumerate((("s", 0.2), ("d", -0.6))))
+    loud = [layer(f"w{i}", "Linear", 0.3, 2 + i, log_balanced=5.0, log_folded=5.0) for i in range(TOP_ROWS)]
+    end = layer("end", "Linear", 0.01, 99, log_balanced=0.0, log_folded=0.0)
+    grid = reading_layers(reading(layers=(small, shrinks, *loud, end)))
+    shown = [row[0] for row in grid.rows]
+    assert "d" in shown and shown[-1] == "end" and "s" not in shown and len(shown) == TOP_ROWS
+    assert "3 of 33 layers with gains nearer to 1 are not shown" in grid.footer

@@ -14,6 +14,7 @@ from normgauge.render.judgement import next_steps
 from normgauge.render.panel import panel, reading_notebook
 from normgauge.render.verdict import (
     balance_sentence,
+    evidence_words,
     gap_line,
     judgement,
     median_words,
@@ -110,6 +111,17 @@ def test_what_weights_and_normalizers_do():
     assert told is not None
     assert "multiply to 56.24 without the 1 normalizer, theirs to 0.3163; the balanced bound is 100." in told
     assert balance_sentence(reading(layers=())) is None
+
+
+def test_the_product_of_all_gains_is_not_called_what_the_cumulative_column_is():
+    """Branches side by side add in the one and multiply in the other: one phrase, one meaning."""
+    assert str(balance_sentence(reading())).startswith("The gains of all layers, branches side by side included, ")
+
+
+def test_a_chance_is_rounded_up():
+    told = reading(failure_probability=1.04e-8)
+    assert "p ≤ 2e-08" in evidence_words(told)
+    assert any("probability 2e-08 at most" in sentence for sentence in trouble_sentences(told))
 
 
 def test_ends_that_meet_are_called_the_same():

@@ -17,10 +17,10 @@ LISTED = 3
 
 def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
     """The normalizers with the smallest gains at the samples."""
-    norms = sorted((r for r in reading.layers if r.sigma is not None), key=lambda r: r.gain.hi)
+    norms = sorted((r for r in reading.layers if r.sigma is not None), key=lambda r: r.log_stretch)
     if not norms:
         return
-    told = ", ".join(f"{r.name} ({format_factor(r.gain.hi, UP)})" for r in norms[:LISTED])
+    told = ", ".join(f"{r.name} ({format_factor(r.log_stretch, UP)})" for r in norms[:LISTED])
     most, asked = norms[0], next((r.name for r in norms if can_leave(model, reading, r.name)), None)
     ask = "" if asked is None else f' ng.what_if(model, batch).without("{asked}") measures the network without one.'
     yield Remark(
@@ -29,7 +29,7 @@ def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
         f"of {plural(len(norms), 'normalizer')} these multiply a small change by least at the samples: {told}. This "
         "ranks them with the weights as they are written; a rescaling that leaves the function alone can change it."
         + ask,
-        {r.name: r.gain.hi / LN10 for r in norms[:LISTED]},
+        {r.name: r.log_stretch / LN10 for r in norms[:LISTED]},
         Severity.FACT,
         depth=most.depth,
     )
@@ -43,7 +43,7 @@ def gap_remarks(reading: Reading) -> Iterator[Remark]:
     yield Remark(
         "gap",
         owner.name,
-        f"at the samples the layers' gains multiply to {gap:.2f} decades above the largest slope found; "
+        f"at the samples the bound composed of the layers' gains lies {gap:.2f} decades above the largest slope found; "
         f"{owner.name} ({owner.kind}) has the largest share, {(owner.log_slack or 0.0) / LN10:.2f}.",
         {"gap": gap, "share": (owner.log_slack or 0.0) / LN10},
         Severity.FACT,

@@ -21,7 +21,7 @@ from normgauge.core import reference
 from normgauge.core.bound import Scope
 from normgauge.core.errors import LoadError
 from normgauge.core.reading import Reading
-from normgauge.core.spelled import LN10
+from normgauge.core.spelled import LN10, ceil_log10
 from normgauge.loading import BATCH_FORMS, MODEL_FORMS, is_folder, load_model
 from normgauge.loading.hugging_face import model_folder
 from normgauge.render.console import draw_blocks, reading_blocks
@@ -206,7 +206,7 @@ def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> 
     if limit is None:
         return OK
     above = last.log_upper / LN10 > limit
-    shown = "infinite" if math.isinf(last.log_upper) else f"10^{last.log_upper / LN10:.4g}"
+    shown = "infinite" if math.isinf(last.log_upper) else ceil_log10(last.log_upper)
     shown += f", since nothing is known of {', '.join(unknown)}," if unknown and math.isinf(last.log_upper) else ""
     against = "above" if above else "not above"
     told = f"the upper bound, scope {last.scope}, is {shown} ({last.evidence}), {against} 10^{limit:g}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from normgauge.core.spelled import ceil_log10
+
 if TYPE_CHECKING:
     from normgauge.core.reading import Reading
 
@@ -19,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, stage: str, readings: Sequence[Reading]) -> None:
         self.stage, self.readings = stage, tuple(readings)
-        known = "; ".join(f"{reading.scope}: at most 10^{reading.log10_upper:.4g}" for reading in self.readings)
+        known = "; ".join(f"{reading.scope}: at most {ceil_log10(reading.log_upper)}" for reading in self.readings)
         super().__init__(f"stopped ({stage}); known so far: {known}. What is missing was not looked for")
 
 

@@ -195,6 +195,14 @@ class LayerRecord(Stored):
             key="log10_gain",
         ),
     ]
+    log_gain_reaching: Annotated[
+        Log | None,
+        Told(
+            "of a normalizer of rows, the gain over those that reach the measured output at the samples, where others, "
+            "such as padding, decide `log10_gain`; observed, no part of the bound, and `null` elsewhere",
+            absent=None,
+        ),
+    ] = None
     log_folded: Annotated[Log | None, Told("its share in the folded bound")] = None
     log_balanced: Annotated[
         Log | None, Told("its share in the balanced bound; not unique, only the total is", varies=True)
@@ -241,7 +249,9 @@ class LayerRecord(Stored):
     ] = None
     sigma: Annotated[
         Annotated[Mapping[str, float], Sigma] | None,
-        Told("for a normalizer, of √(variance + ε) over its channels, groups or samples, see below"),
+        Told(
+            "for a normalizer, of √(variance + ε) over its channels, groups or samples that reach the output, see below"
+        ),
     ] = None
     note: Annotated[str, Told("what a reader should know, such as a σ at the ε floor; empty otherwise")] = ""
     worked: Annotated[
@@ -252,6 +262,11 @@ class LayerRecord(Stored):
             varies=True,
         ),
     ] = ""
+
+    @property
+    def log_stretch(self) -> float:
+        """The most the layer can stretch a change that goes on to the output: its gain, over rows that reach it."""
+        return self.gain.hi if self.log_gain_reaching is None else self.log_gain_reaching
 
     @property
     def log10_gain(self) -> tuple[float, float]:

@@ -27,6 +27,17 @@ def unspell_number(value: float | str | None) -> float | None:
     return None if value is None else float(value)
 
 
+def ceil_log10(log_value: float) -> str:
+    """A bound whose natural logarithm is given as a power of ten, rounded up to four decimals.
+
+    >>> ceil_log10(69.07755), ceil_log10(69.0776), ceil_log10(float("inf"))
+    ('10^30', '10^30.0001', 'inf')
+    """
+    if math.isinf(log_value):
+        return "inf" if log_value > 0 else "0"
+    return f"10^{math.ceil(log_value / LN10 * 1e4 - 1e-5) / 1e4:.10g}"
+
+
 def to_log10(log_value: float | None) -> float | str | None:
     """A natural logarithm as a decimal one, spelled for JSON."""
     return None if log_value is None else spell_number(log_value / LN10)

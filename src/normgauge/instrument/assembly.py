@@ -11,7 +11,7 @@ from normgauge.core.bound import Evidence
 from normgauge.core.multipliers import kept_multipliers
 from normgauge.core.reading import Finding, Reading, Witness
 from normgauge.core.refute import judged_reading, without_bound
-from normgauge.core.spelled import LN10
+from normgauge.core.spelled import ceil_log10
 from normgauge.instrument.balance import Balanced
 from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.headline import Headline
@@ -31,7 +31,13 @@ from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.stretch import SteepestWalk
 from normgauge.instrument.trace.inputs import argument_name, padding_note
+from normgauge.instrument.unreached import told_parts
+from normgauge.render.numbers import UP, format_above, format_factor
 
+UNREACHED = (
+    "rows that do not reach the output at the samples (padding) count in the bound and in the column of gains; σ and "
+    "the layer named to stretch most are those of the others"
+)
 PICTURES = 8  # most sensitive samples shown
 
 
@@ -70,6 +76,7 @@ def make_reading(
     if scope.kind == "ball":
         reached = float(parts.flows[trace.end.index].radius.max().log())
         displacement = min(reached, top.total + math.log(scope.radius))
+    told, reaching = told_parts(session, parts)
     made = Reading(
         model=type(session.model).__name__,
         mode=options.mode,
@@ -85,8 +92,8 @@ def make_reading(
         unknown=missing.unknown,
         unbounded=missing.unbounded,
         no_bound=missing.no_bound,
-        published=published_table(parts, everywhere),
-        layers=layer_records(parts, folded, best, walk),
+        published=published_table(told, everywhere),
+        layers=layer_records(told, folded, best, walk, reaching),
         samples=with_pictures(session, sample_table(top.log_upper, found, scope)),
         together=session.together,
         precision=str(trace.sources[0].tensor.dtype).removeprefix("torch."),
@@ -94,7 +101,7 @@ def make_reading(
         loss=loss_constants(top.total, trace),
         displacement=displacement,
         gauges=best.gauges,
-        notes=(*notes(session, parts, best, found), *top.notes),
+        notes=(*notes(session, parts, best, found), *([UNREACHED] if reaching else []), *top.notes),
         input_name=argument_name(session.call.name),
         seconds={k: round(v, 3) for k, v in session.clock.seconds.items()},
         witness=None if found.lengths is None else Witness(found.witness, *found.lengths),
@@ -132,7 +139,7 @@ def notes(session: Session, parts: Composition, best: Balanced, found: Found) ->
     if found.cut:
         said.append(f"the search was ended by the clock after {found.steps} moves: another run may find another slope")
     if trace.path_dependent and parts.ctx.scope.kind == "global" and best.total < INF:
-        said.append(f"along the path the data took the bound is 10^{best.total / LN10:.4g}")
+        said.append(f"along the path the data took the bound is {ceil_log10(best.total)}")
     return said
 
 
@@ -141,10 +148,10 @@ def embedding_notes(session: Session) -> list[str]:
     said = []
     for path, _, weight in session.trace.embeddings:
         facts = embedding_facts(weight)
-        apart, norm = facts["max_distance"][1], math.exp(facts["log_spectral"].hi)
+        apart, norm = format_above(facts["max_distance"][1]), format_factor(facts["log_spectral"].hi, UP)
         said.append(
             f"{argument_name(session.call.name)} is discrete: measured from its embedding {path} on, "
-            f"whose rows lie at most {apart:.3g} apart; its norm on one-hot input is at most {norm:.3g}; "
+            f"whose rows lie at most {apart} apart; its norm on one-hot input is at most {norm}; "
             "what else the model makes of the numbers themselves (masks, lengths) is held as in this batch"
         )
     return said

@@ -58,8 +58,10 @@ def sample_table(bounds: Tensor, found: Found, scope: Scope) -> tuple[Mapping[st
     )
 
 
-def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: SteepestWalk) -> tuple[LayerRecord, ...]:
-    """Return one record for each step that is shown, in the order of execution."""
+def layer_records(
+    parts: Composition, folded: Balanced, best: Balanced, walk: SteepestWalk, reaching: Mapping[int, float]
+) -> tuple[LayerRecord, ...]:
+    """Return one record for each step that is shown, in the order of execution; ``reaching`` as of `told_parts`."""
     to_output = parts.to_output()
     names = layer_names(parts)
     records = []
@@ -78,6 +80,7 @@ def layer_records(parts: Composition, folded: Balanced, best: Balanced, walk: St
                 claim=rule.claim if rule is not None else None,
                 gain=own_gain(transfer),
                 depth=step.index,
+                log_gain_reaching=reaching.get(step.index),
                 log_folded=_largest_gain(folded, step),
                 log_balanced=_largest_gain(best, step),
                 log_cumulative=float(parts.flows[out.index].slope.max()),

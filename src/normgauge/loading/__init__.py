@@ -31,14 +31,16 @@ BATCH_FORMS = (
 ZOO_SAMPLES = 100
 
 
-def load_model(spec: str) -> nn.Module:
-    """Build or load the model that ``spec`` names.
+def load_model(spec: str | Path) -> nn.Module:
+    """Build or load the model that ``spec`` names, as the commands do: ``ng.gauge(ng.load_model("./bert"), batch)``.
 
     Args:
-        spec: one of `MODEL_FORMS`.
+        spec: ``file.py:function``, ``package.module:callable``, a Hugging Face folder or its ``model.safetensors``, a
+            ``.gguf`` file, or ``zoo:NAME[@weights.safetensors]``. The first two run that code; the others execute none.
 
     Returns:
-        The module, as its maker left it; of a Hugging Face model padding is no part of the output.
+        The module, as its maker left it; of a Hugging Face folder padding is no part of the output, and of a
+        sentence-transformers folder the sentence embedding comes first.
 
     Raises:
         LoadError: when there is no such model, or it cannot be loaded without running foreign code.
@@ -48,6 +50,7 @@ def load_model(spec: str) -> nn.Module:
     from normgauge.loading.hugging_face import GGUF, load_folder, load_gguf, model_folder
     from normgauge.loading.tensors import read_tensors
 
+    spec = str(spec)
     if spec.startswith("zoo:"):
         return _zoo_model(spec.removeprefix("zoo:"))
     folder = model_folder(spec)

@@ -57,10 +57,11 @@ def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Blo
     parts: list[Block] = [*alarms, head, *padding, reading_totals(readings), ""]
     told = {*alarms, *padding}  # scopes share most of their notes
     for reading in readings:
-        troubles = [sentence for sentence in verdict.trouble_sentences(reading) if sentence not in told]
+        found = verdict.finding_sentences(reading)  # said in each scope: it is why its bound is infinite
+        troubles = [said for said in verdict.trouble_sentences(reading) if said in found or said not in told]
         told.update(troubles)
         parts.append(f"{reading.scope}: {verdict.verdict_line(reading)}")
-        said = (verdict.judgement(reading), *troubles, verdict.gap_line(reading))
+        said = (verdict.judgement(reading), verdict.steepest_sample(reading), *troubles, verdict.gap_line(reading))
         parts.extend(f"  {sentence}" for sentence in said if sentence)
     if first.layers:
         parts += [reading_layers(first, every), ""]

@@ -55,9 +55,12 @@ def find_layer(reading: Reading, name: str) -> LayerRecord:
     if name in names:
         return reading.layers[names.index(name)]
     inside = [other for other in names if other.startswith(f"{name}.")]
+    within = [other for other in names if f".{name}." in f".{other}."]  # a part of their names
     near = difflib.get_close_matches(name, names, 3, 0.5)
     if inside:
         hint = f"it is a block of {len(inside)} layers: {_some(inside)}"
+    elif within:
+        hint = f"it is a part of {len(within)} names: {_some(within)}"
     elif near:
         hint = f"did you mean {' or '.join(near)}? It has {len(names)} layers: {_some(names)}"
     else:
@@ -122,10 +125,15 @@ def _alone(reading: Reading, record: LayerRecord) -> str:
     gain = record.gain
     if gain.hi == math.inf and not _provably(reading, record):
         return "no bound is known for what it does to a small change."
-    surely = math.isfinite(gain.lo) and math.isfinite(gain.hi) and gain.hi - gain.lo > 0.01 * LN10
+    surely = math.isfinite(gain.lo) and math.isfinite(gain.hi) and record.log_stretch - gain.lo > 0.01 * LN10
     somewhere = f", and somewhere by {format_factor(gain.lo, DOWN)} or more" if surely else ""
     several = any(len(s.inputs) > 1 for s in reading.proof.steps if s.layer == record.name) if reading.proof else False
     what = "a small change of one of its inputs" if several else "a small change"
+    if record.log_gain_reaching is not None:
+        of_all = (
+            f"the bound counts {format_factor(gain.hi, UP)}, since rows that do not reach it (padding) stretch more"
+        )
+        return f"it stretches {what} {_most(record.log_stretch)}{somewhere}, where that reaches the output; {of_all}."
     return f"it stretches {what} {_most(gain.hi)}{somewhere}."
 
 

@@ -12,6 +12,7 @@ from normgauge.render.verdict import CLOSED
 
 TIGHT = 1.0  # decades between found and proved: enough to compare networks by
 STEPS = 3
+EXPLAIN = "with the file that --json or reading.save() writes, normgauge explain READING.json"
 WORDS = (
     ("found", "met at an actual input"),
     ("decade", "a factor of ten"),
@@ -42,9 +43,9 @@ def _useful(reading: Reading) -> Iterator[str]:
     owner = reading.gap_owner() if reading.gap > CLOSED else None
     if owner is not None:
         along = followed_direction(reading)
-        yield f"Look at {owner.name}, the most slack along {along}: normgauge explain READING.json {owner.name}"
+        yield f"Look at {owner.name}, the most slack along {along}: {EXPLAIN} {owner.name}"
     elif reading.layers:
-        steep = max(reading.layers, key=lambda layer: layer.gain.hi)
-        yield f"Look at {steep.name}, which can stretch most: normgauge explain READING.json {steep.name}"
+        steep = max(reading.layers, key=lambda layer: layer.log_stretch)
+        yield f"Look at {steep.name}, which can stretch most: {EXPLAIN} {steep.name}"
     yield "Ask what to mend: normgauge advise MODEL --batch BATCH"
     yield "Keep the reading and compare the next network with it: normgauge diff BEFORE.json AFTER.json"

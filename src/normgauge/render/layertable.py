@@ -30,10 +30,12 @@ TOP_ROWS = 30
 MEANING = (
     "In decades: 1 is a factor of ten, -1 a tenth. gain: what the layer alone allows; folded: its share when linear "
     "maps are taken together with their normalizers; balanced: when that is minimised over gauges, rescalings that "
-    "leave the function alone; cumulative: from the input to here, gain by gain; σ: what a normalizer divides by"
-    ". Each number is of the layer's own worst sample: together they may be more than the total"
+    "leave the function alone; cumulative: from the input to here, layer by layer, where gains multiply in a chain and "
+    "add where branches meet; σ: what a normalizer divides by. Each number is of the layer's own worst sample: "
+    "together they may be more than the total"
 )
 SAMPLED = ". σ is that of the samples; gains are for all inputs, where σ may be as small as √ε"
+APART = ". The bound quoted above is not made of these rows: they explain the balanced one"
 LEAST = 4  # fewer rows than this are not worth a fold
 LONGEST = 40  # layers in a repeated stretch of an unstructured network
 LONG, TAIL = 36, 16  # a name longer than this is cut on the screen, its last parts are kept
@@ -44,11 +46,12 @@ def reading_layers(reading: Reading, every: bool = False) -> Grid:
     shown = reading.layers if every else _most_active(reading.layers)
     rows = tuple((r.name, r.kind, *_numbers(r)[:SHORT], sigma_range(r.sigma), r.note) for r in shown)
     hidden = len(reading.layers) - len(rows)
-    cut = f"{hidden} of {len(reading.layers)} layers that change little are not shown (--all shows them)\n"
+    cut = f"{hidden} of {len(reading.layers)} layers with gains nearer to 1 are not shown (--all shows them)\n"
     headers = ("layer", "kind", *list(LOGS)[:SHORT], "σ", "note")
     title = f"Layers, scope {reading.scope}: log10 of what each does"
     far = reading.scope.kind == "global" and any(record.sigma is not None for record in shown)
-    told = (cut if hidden else "") + MEANING + (SAMPLED if far else "")
+    apart = reading.log_upper < reading.log_capacity and reading.log_capacity < math.inf
+    told = (cut if hidden else "") + MEANING + (SAMPLED if far else "") + (APART if apart else "")
     return Grid(title, headers, rows, frozenset(range(2, 7)), told).without_empty()
 
 
@@ -57,9 +60,10 @@ def _numbers(record: LayerRecord) -> list[str]:
 
 
 def _most_active(records: Sequence[LayerRecord]) -> Sequence[LayerRecord]:
+    """Those whose own gains are farthest from 1, those with a note, and the last: there the cumulative column ends."""
+
     def activity(record: LayerRecord) -> float:
-        shares = [record.gain.hi, *(s for s in (record.log_folded, record.log_balanced) if s is not None)]
-        return math.inf if record.note else max(abs(s) for s in shares)
+        return math.inf if record.note or record is records[-1] else abs(record.gain.hi)
 
     kept = {id(r) for r in sorted(records, key=activity, reverse=True)[:TOP_ROWS]}
     return [r for r in records if id(r) in kept]

@@ -189,6 +189,16 @@ def format_above(value: float | None) -> str:
     return enclosure(None, value).removeprefix("≤ ")
 
 
+def format_chance(probability: float) -> str:
+    """The chance that something fails, in one digit, not below it but for `EXACT`: sums of chances are rounded up.
+
+    >>> format_chance(3.04e-8), format_chance(3e-8), format_chance(3.00000000001e-8)
+    ('4e-08', '3e-08', '3e-08')
+    """
+    nearly = repr(probability * (1 - EXACT[UP]))
+    return f"{float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(nearly)):.1g}"
+
+
 def log_enclosure(lower: float | None, upper: float | None) -> str:
     """The two ends of a decimal log, with two decimals.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from normgauge.render.numbers import ABSENT
 from normgauge.render.table import Grid
 
 GAP = 2  # characters between columns
@@ -26,11 +28,15 @@ def sentence_lines(text: str, width: int) -> Iterator[str]:
 
 
 def grid_lines(grid: Grid, width: int) -> Iterator[str]:
-    """The lines of a table without its title: headers, a rule, rows; below itself with the columns that are left."""
+    """The lines of a table without its title: headers, a rule, rows; below itself with the columns that are left.
+
+    Below, a row that has nothing there is not named again.
+    """
     for number, columns in enumerate(_parts(grid, width)):
         if number:
             yield ""
-        yield from _part_lines(grid, columns, width)
+        rows = [row for row in grid.rows if not number or any(row[i] not in ("", ABSENT) for i in columns[grid.keys :])]
+        yield from _part_lines(replace(grid, rows=tuple(rows)), columns, width)
 
 
 def _parts(grid: Grid, width: int) -> Iterator[list[int]]:

@@ -18,6 +18,7 @@ from normgauge.render.numbers import (
     DOWN,
     NEAR,
     UP,
+    format_chance,
     format_decades,
     format_factor,
     known_decimals,
@@ -87,7 +88,7 @@ def evidence_words(reading: Reading) -> str:
     """The evidence in a few words, with what it is subject to."""
     path = " on the same path" if reading.path_dependent and reading.evidence is not Evidence.UNKNOWN else ""
     chance = reading.failure_probability
-    return f"{reading.evidence}{path}" + (f", fails with p ≤ {chance:.1g}" if chance else "")
+    return f"{reading.evidence}{path}" + (f", fails with p ≤ {format_chance(chance)}" if chance else "")
 
 
 def bound_conditions(reading: Reading) -> list[str]:
@@ -96,9 +97,8 @@ def bound_conditions(reading: Reading) -> list[str]:
     if reading.path_dependent and math.isfinite(reading.log_upper):
         told.append("The path through the model depends on the data: the bound holds where they take the path traced.")
     if reading.failure_probability:
-        told.append(
-            f"It rests on random starts, which fail with probability {reading.failure_probability:.1g} at most."
-        )
+        chance = format_chance(reading.failure_probability)
+        told.append(f"It rests on random starts, which fail with probability {chance} at most.")
     return told
 
 
@@ -169,8 +169,16 @@ def _steepest_layer(reading: Reading) -> str:
     """The layer that can stretch most by itself, where there are several; empty elsewhere."""
     if len(reading.layers) < 2:
         return ""
-    steep = max(reading.layers, key=lambda layer: layer.gain.hi)
-    return f"; {steep.name} ({steep.kind}) can stretch most, {format_factor(steep.gain.hi, UP)} times"
+    steep = max(reading.layers, key=lambda layer: layer.log_stretch)
+    return f"; {steep.name} ({steep.kind}) can stretch most, {format_factor(steep.log_stretch, UP)} times"
+
+
+def steepest_sample(reading: Reading) -> str:
+    """Which sample is steepest, where there are several; empty elsewhere."""
+    if reading.together or len(reading.samples) < 2 or not math.isfinite(reading.log_lower):
+        return ""
+    worst = max(reading.samples, key=lambda row: row["log10_lower"])
+    return f"The steepest was met at sample {worst['index']} of {len(reading.samples)} (the first is 0)."
 
 
 def use_sentence(reading: Reading) -> str:
@@ -260,6 +268,17 @@ def standing_sentence(reading: Reading) -> str:
 
 def trouble_sentences(reading: Reading) -> list[str]:
     """Parts without a bound, what the bound is subject to, then the notes."""
+    sentences = finding_sentences(reading)
+    if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN, Evidence.REFUTED):
+        sentences.append(f"The upper number is {reading.evidence}, not proved.")
+    sentences += bound_conditions(reading)
+    if reading.edited:
+        sentences.append("The file this reading came from was edited after it was written.")
+    return sentences + list(reading.notes)
+
+
+def finding_sentences(reading: Reading) -> list[str]:
+    """The steps for which no bound stands: nothing is known, there is none, or none was found."""
     sentences = []
     for findings, what in (
         (reading.unknown, "Unknown"),
@@ -270,12 +289,7 @@ def trouble_sentences(reading: Reading) -> list[str]:
             named = "; ".join(f"{f.name}: {f.why}" for f in findings[:LISTED])
             rest = f"; and {len(findings) - LISTED} more" if len(findings) > LISTED else ""
             sentences.append(f"{what}: {named}{rest}.".replace("..", "."))
-    if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN, Evidence.REFUTED):
-        sentences.append(f"The upper number is {reading.evidence}, not proved.")
-    sentences += bound_conditions(reading)
-    if reading.edited:
-        sentences.append("The file this reading came from was edited after it was written.")
-    return sentences + list(reading.notes)
+    return sentences
 
 
 def balance_sentence(reading: Reading) -> str | None:
@@ -284,9 +298,11 @@ def balance_sentence(reading: Reading) -> str | None:
     rest = [r.gain.hi for r in reading.layers if r.sigma is None]
     if not norms or any(math.isinf(g) for g in norms + rest):
         return None
+    others, own = format_factor(sum(rest), UP), format_factor(sum(norms), UP)
     return (
-        f"Gains multiply to {format_factor(sum(rest), UP)} without the {plural(len(norms), 'normalizer')}, theirs to "
-        f"{format_factor(sum(norms), UP)}; the balanced bound is {format_factor(reading.log_capacity, UP)}."
+        f"The gains of all layers, branches side by side included, multiply to {others} without the "
+        f"{plural(len(norms), 'normalizer')}, theirs to {own}; the balanced bound is "
+        f"{format_factor(reading.log_capacity, UP)}."
     )
 
 

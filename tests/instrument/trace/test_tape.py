@@ -138,6 +138,113 @@ def test_what_cannot_be_followed_is_named_and_infinite(function: Callable[..., A
     assert any(word in f.why or word in f.name for f in reading.unknown)
 
 
+def counted(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    h = m.a(x) * mask.to(x)
+    return m.b(torch.tanh(h) / mask.sum(1, keepdim=True).clamp(min=1).to(h))
+
+
+def typed(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    h = m.a(x)
+    return h * mask.type_as(h) / (mask + 1).to(h)
+
+
+def broadcast(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    keep, h = torch.broadcast_tensors(mask[:, :1] + 1.0, m.a(x))
+    return h / keep
+
+
+def filled(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    h = m.a(x)
+    return h / torch.full_like(h, mask.sum().clamp(min=1))
+
+
+def expanded(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    h = m.b(torch.relu(m.a(x)))
+    return h / (mask.sum(1, keepdim=True) + 0.5).expand_as(h).to(h)
+
+
+def beside_a_gate(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    return torch.sigmoid(m.a(x)) * mask.to(x).masked_fill(mask == 0, 0.1) * torch.tanh(m.b(x))
+
+
+@pytest.mark.parametrize("function", [counted, typed, broadcast, filled, expanded, beside_a_gate])
+@pytest.mark.parametrize("scope", ["global", "ball:0.5", "point"])
+def test_an_operand_that_lends_its_form_alone_makes_no_branch(function: Callable[..., Any], scope: str) -> None:
+    """A mask in the precision of what it multiplies is as constant as before: only values are measured, not their form.
+
+    The bound is finite, above every slope of autograd's in the scope, and the mask is no second operand.
+    """
+    model = Lambda(function)
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(3, 4, dtype=torch.float64, generator=generator)
+        mask = (torch.rand(3, 4, generator=generator) > 0.4).long()
+        reading = gauge(model, (x, mask), scope=scope, search=False)
+        assert not reading.unknown and not reading.no_bound and math.isfinite(reading.log_upper)
+        for _ in range(8):
+            noise = torch.randn(x.shape, dtype=x.dtype, generator=generator)
+            reach = {"point": 0.0, "ball:0.5": 0.5 / float(noise.norm(dim=1).max()), "global": 3.0}[scope]
+            steep = true_norm(lambda y, mask=mask: model(y, mask), x + reach * noise)
+            assert math.exp(reading.log_upper) >= steep * (1 - 1e-9)
+        if function is counted and scope == "global":
+            assert all(len(step.inputs) == 1 for step in reading.proof.steps)
+
+
+def cut_by_itself(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    h = m.a(x)
+    return h * (x > 0).to(h) + mask.to(h)
+
+
+def counted_by_itself(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    h = m.a(x) * mask.to(x)
+    return h / (x > 0).sum(1, keepdim=True).to(h)
+
+
+def filled_by_itself(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    return m.a(x) * torch.full_like(mask, 2, dtype=x.dtype).fill_(x[0, 0])
+
+
+def written_by_itself(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    keep = mask.to(x)
+    keep[:, :2] = m.a(x)[:, :2]
+    return m.b(x) * keep
+
+
+def swept_by_itself(m: Any, x: Tensor, mask: Tensor) -> Tensor:
+    one, two = torch.broadcast_tensors(m.a(x), mask.to(x))
+    return one.expand_as(two) * two * m.b(x).to(two)
+
+
+@pytest.mark.parametrize(
+    "function", [cut_by_itself, counted_by_itself, filled_by_itself, written_by_itself, swept_by_itself]
+)
+def test_a_mask_made_of_the_input_is_no_constant(function: Callable[..., Any]) -> None:
+    model, mask = Lambda(function), (torch.rand(3, 4, generator=torch.Generator().manual_seed(5)) > 0.3).long()
+    assert gauge(model, (batch(), mask), scope="global", search=False).log_upper == math.inf
+    ball = gauge(model, (batch(), mask), scope="ball:0.2", search=False)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(16):
+        noise = torch.randn(3, 4, dtype=torch.float64, generator=generator)
+        steep = true_norm(lambda y: model(y, mask), batch() + 0.2 * noise / noise.norm(dim=1).max())
+        assert sound(ball, steep)
+
+
+@pytest.mark.parametrize("form", [lambda i, h: torch.broadcast_tensors(i, i[:1])[0], lambda i, h: i.clone().to(i)])
+@pytest.mark.parametrize("other", [False, True])
+def test_tokens_in_another_form_are_still_the_tokens(form: Callable[..., Any], other: bool) -> None:
+    """Integers that took the form of what depends on the input look up embeddings that are measured."""
+
+    def twice(ids: Tensor, table: nn.Module) -> Tensor:
+        h = table(ids)
+        again = ids.type_as(torch.zeros_like(h).long() + h.long()) if other else form(ids, h)
+        return h + 3 * table(again)
+
+    torch.manual_seed(0)
+    model = Net(twice, nn.Embedding(5, 4).double())
+    reading = gauge(model, torch.tensor([[1, 2], [3, 4]]), scope="global", search=False)
+    assert reading.log_upper >= math.log(math.sqrt(10)) - 1e-9  # of both lookups side by side
+
+
 def test_weights_made_from_the_input_are_followed() -> None:
     def hyper(m: Any, x: Tensor) -> Tensor:
         weights = {"weight": torch.outer(torch.tanh(x[0]), torch.tanh(x[1])), "bias": m.a.bias}

@@ -19,6 +19,7 @@ from normgauge.instrument.local.one_sample import FAILURES, one_run, open_entrie
 from normgauge.instrument.local.standing import opening_radii
 from normgauge.instrument.local.swept import Swept
 from normgauge.instrument.loop import RowLoops
+from normgauge.instrument.one_map import is_one_map
 from normgauge.instrument.rules.flow import CHANCES, INF, log_vector
 from normgauge.instrument.session import Session
 
@@ -83,7 +84,7 @@ class OpenUnitBounds:
         if not math.isinf(radius):
             return self.counted(swept_sample(session, parts, sample, radius, spending.units))
         if ALL_INPUTS not in self.known:
-            few = open_entries(session) <= spending.units
+            few = open_entries(session) <= spending.units and is_one_map(session)
             self.known[ALL_INPUTS] = self.counted(swept_sample(session, parts, 0, INF, spending.units)) if few else None
         return self.known[ALL_INPUTS]
 

@@ -19,6 +19,7 @@ from normgauge.certificates.conditions import TRAIN
 from normgauge.certificates.facts.chain import BrokenChainError, MatrixChain, read_chain
 from normgauge.certificates.facts.sample import DataSample
 from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
+from normgauge.render.numbers import format_above
 
 TRIES = 50  # margins tried: quantiles of those on D, up to the median
 LARGEST = 10**30  # samples; beyond that no size is worth naming
@@ -161,7 +162,7 @@ def vc_row(case: Case, chain: MatrixChain, margins: Tensor) -> Row:
     vc = bartlett2019.vc_dimension(weights, units)
     error = float((margins <= 0).double().mean())
     found = bartlett2019.vc_dimension_bound(error, vc, case.m, case.delta)
-    why = f"the VC dimension is only known to be at most {vc:.3g}, with {case.m} samples"
+    why = f"the VC dimension is only known to be at most {format_above(vc)}, with {case.m} samples"
     return _finished(case, VC, found, why, lambda m: bartlett2019.vc_dimension_bound(error, vc, m, case.delta).value)
 
 
@@ -182,7 +183,7 @@ def margin_row(case: Case, chain: MatrixChain, norms: Norms, row: Row) -> Row:
     which = "Frobenius" if frobenius else "spectral"
     why = (
         f"the {which} norms of {len(chain.links)} layers multiply to 10^{log_size:.2f}, "
-        f"inputs have norms up to {math.exp(norms.log_norm):.3g}, the margin is {best:.3g}"
+        f"inputs have norms up to {format_above(math.exp(norms.log_norm))}, the margin is {best:.3g}"
     )
     named = dataclasses.replace(row, formula=f"{row.formula}; here γ = {best:.3g}")
     return _finished(case, named, at(best), why, lambda m: at(best, m).value)

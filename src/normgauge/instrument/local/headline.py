@@ -37,6 +37,7 @@ from normgauge.instrument.local.recheck import bound_again
 from normgauge.instrument.local.standing import on_kink
 from normgauge.instrument.local.swept import NEWTON, Swept
 from normgauge.instrument.loop import loop_bound
+from normgauge.instrument.one_map import is_one_map
 from normgauge.instrument.session import Session
 
 INF = math.inf
@@ -134,7 +135,7 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
     if found.wide > 0.02:
         narrower = "" if budget >= most else "; effort=long would narrow it"
-        notes.append(f"the Jacobian's norm is known to {math.expm1(found.wide):.0%}{narrower}")
+        notes.append(f"the Jacobian's norm is known to {math.ceil(100 * math.expm1(found.wide))}%{narrower}")
     evidence = Evidence.COMPUTED if known else None
     return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), (), found.steepest, least)
 
@@ -178,9 +179,12 @@ def _is_small(session: Session) -> bool:
 
 
 def everywhere(session: Session, parts: Composition, plain: Headline) -> Headline:
-    """The bound over all inputs: multipliers for all units where they are few, else the loop transformation."""
-    found = None
-    if _is_small(session):
+    """The bound over all inputs: multipliers for all units where they are few, else the loop transformation.
+
+    One sample stands for all if its network is theirs; else each is asked, and the steepest network counts.
+    """
+    found, one = None, is_one_map(session)
+    if _is_small(session) and (one or _sweep_seconds(session) <= spending_of(session).seconds):
         found = _swept_samples(session, session.composed(Scope.parse("point")), plain, INF)
     return found or _looped(session, parts, plain) or plain
 
@@ -212,10 +216,13 @@ def given_multipliers(session: Session, radius: float, sample: int) -> Tensor | 
 
 
 def _swept_samples(session: Session, parts: Composition, plain: Headline, radius: float) -> Headline | None:
-    """The bound of every sample, or of the first for all inputs; None where the network is not followed."""
-    samples = 1 if session.together or math.isinf(radius) else session.samples
-    logs, chance, proved = plain.log_upper.clone(), 0.0, [False] * len(plain.log_upper)
-    least = torch.full_like(logs, -INF)
+    """The bound of every sample, and for all inputs the largest of them; None where the network is not followed.
+
+    For all inputs the first sample is enough where all have one network.
+    """
+    everywhere = math.isinf(radius)
+    samples = 1 if session.together or (everywhere and is_one_map(session)) else session.samples
+    chance, tops, lows = 0.0, list[float](), list[float]()
     used: dict[int, list[float]] = {}
     spending = spending_of(session)
     first = swept_sample(session, parts, 0, radius, spending.rows)
@@ -235,12 +242,13 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
             bound, used[sample] = best.bound(), best.logs.tolist()
         else:
             bound, used[sample] = bound_again(swept, given), given.tolist()
-        proved[sample] = math.isfinite(bound)
-        logs[sample] = min(float(logs[sample]), log_outward(bound) if proved[sample] else INF)
-        if radius == 0 and proved[sample]:
-            least[sample] = min(log_inward(swept.least()), float(logs[sample]))
+        tops.append(log_outward(bound) if math.isfinite(bound) else INF)
+        lows.append(log_inward(swept.least()) if radius == 0 and math.isfinite(bound) else -INF)
         chance += swept.chance
-    better = float(logs.max()) < plain.total or (radius == 0 and proved[int(logs.argmax())])
+    found = torch.tensor([max(tops)] if everywhere else tops, dtype=torch.float64)
+    logs = torch.minimum(plain.log_upper, found)
+    least = torch.minimum(torch.tensor(lows, dtype=torch.float64), logs)
+    better = float(logs.max()) < plain.total or (radius == 0 and bool(found[int(logs.argmax())] < INF))
     kept = kept_multipliers(used) if radius else ()
     notes = () if tune else (UNTUNED,)
     known = None if radius else least

@@ -59,11 +59,13 @@ def swept_ball(
         raise NotCarried("a network with several inputs, or not in float64")
     source, end = one.sources[0], one.end
     if end.tensor.numel() > MOST_OUTPUTS:
-        raise NotCarried("an output of too many numbers")
+        raise NotCarried(
+            f"an output of more than {MOST_OUTPUTS} numbers a sample: have the model return fewer (of the last token)"
+        )
     if not all(out.tensor.numel() for step in one.steps for out in step.outputs):
         raise NotCarried("a value without entries")
     if radius and source.tensor.numel() ** 2 > MOST:
-        raise NotCarried("an input of too many numbers")
+        raise NotCarried("an input of too many numbers: measure a smaller one, or a part of the network")
     if radius == 0 or math.isinf(radius):
         return Journey(one, parts, sample, native, seed, most, tune).finished(radius, radius > 0)
     journey = Journey(one, parts, sample, native, seed, most, tune)

@@ -16,6 +16,7 @@ from normgauge.instrument.loop.loop_descent import descend_loop, price
 from normgauge.instrument.loop.mid_network import MidNetwork, mid_network
 from normgauge.instrument.loop.uncertain import sample_rows
 from normgauge.instrument.loop.weighted_loop import WeightedLoop, group_counts, loop_sizes, normal_error, product_errors
+from normgauge.instrument.one_map import is_one_map
 from normgauge.instrument.rules.flow import CHANCE, Context, SamplesMixed
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.dense import dense_norm
@@ -110,7 +111,7 @@ def loop_networks(
     session: Session, parts: Composition, known: Balanced, effort: LoopEffort
 ) -> tuple[MidNetwork, MidNetwork] | None:
     """The mid network in float64, and in what its weights are looked for with; None where `loop_bound` is."""
-    if not math.isfinite(known.total) or not _is_plain(session, parts):
+    if not math.isfinite(known.total) or not _is_plain(session, parts) or not is_one_map(session):
         return None
     side_by_side = side_by_side_parts(session, parts)
     if side_by_side is None:

@@ -31,7 +31,7 @@ from normgauge.instrument.trace.untouched import (
 from normgauge.instrument.trace.watch import OperatorWatch
 
 SHAPED_LIKE = {
-    f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")
+    f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")
 } | {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")}  # fmt: skip
 SHAPED_AS = {"expand_as", "view_as", "reshape_as", "type_as"}
 COUNTED = {"item", "tolist", "__int__", "__index__"}  # a whole number out of these is one of finitely many paths
@@ -139,6 +139,36 @@ class Tape(TorchFunctionMode):
         """Whether a tensor depends on the input."""
         return id(tensor) in self.bound or memory_place(tensor) in self.watch.tainted
 
+    def untouched(self, tensor: Tensor) -> bool:
+        """Whether a fresh result is a constant: no operator that read what depends on the input has made or filled it.
+
+        Of some operands a function takes the precision, the place or the shape alone: ``mask.to(hidden)``, or the
+        mask's part of ``broadcast_tensors(mask, hidden)``. What it reads of them is for the operators to say.
+        """
+        place = memory_place(tensor)
+        plain = type(tensor) in PLAIN_TENSORS and strided(tensor)
+        return plain and place != 0 and id(tensor) not in self.bound and place not in self.watch.tainted
+
+    def unmoved(self, function: Any, args: Any, kwargs: Any, results: list[tuple[int, Tensor]]) -> bool:
+        """Whether results are the same, to the last bit, when all that depends on the input holds something else."""
+
+        def other(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor) or not self.followed(leaf):
+                return leaf
+            if leaf.dtype == torch.bool:
+                return ~leaf
+            return 3 - 2 * leaf if leaf.is_floating_point() or leaf.is_complex() else leaf + 1
+
+        with torch._C.DisableTorchFunction(), self.unwatched():
+            args, kwargs = tree_map(other, (args, kwargs))
+        try:
+            with self.asleep(), self.unwatched():
+                again = tensors_in(function(*args, **kwargs))
+        except Exception:
+            return False
+        with torch._C.DisableTorchFunction(), self.unwatched():
+            return all(i < len(again) and torch.equal(again[i], result) for i, result in results)
+
     def keep(self, storage: int) -> None:
         """Copy every value that lies in ``storage``."""
         for tensor in self.by_place.get(storage, ()):
@@ -169,7 +199,7 @@ class Tape(TorchFunctionMode):
                 out = func(*args, **kwargs)
             return self.follow_discrete(out) if any(id(t) in self.discrete for t in leaves) else out
         shapes = tensors_in(args[1:]) if name in SHAPED_AS else []
-        if (name in SHAPED_LIKE and len(leaves) == 1) or (name in SHAPED_AS and not self.followed(args[0])):
+        if name in SHAPED_LIKE and args and not any(self.followed(t) for t in leaves if t is not args[0]):
             with self.drawing():
                 out = func(*args, **kwargs)  # takes the shape of a value, not its contents
             self.watch.tainted.discard(memory_place(out))
@@ -408,6 +438,7 @@ class Tape(TorchFunctionMode):
     def write(self, target: Any, module: nn.Module | None, args: Any, kwargs: Any, out: Any, run: Any) -> Any:
         """Write a step down and bind what it returned."""
         (frozen_args, frozen_kwargs, used, trouble), state = run
+        told = bool(self.watch.reads)
         self.read()
         written = set(self.watch.written)
         given, results = tensors_in((args, kwargs)), tensors_in(out)
@@ -417,6 +448,13 @@ class Tape(TorchFunctionMode):
                 i for i, t in enumerate(given) if memory_place(t) in written and memory_place(t) in self.watch.tainted
             ]
             picks = [-1 - i for i in changed[:1]]
+        elif not (told or trouble or written or self.watch.draws or module is not None):
+            constant = [i for i in picks if self.untouched(results[i])]
+            if constant and not self.unmoved(target, args, kwargs, [(i, results[i]) for i in constant]):
+                constant = []
+            if any(id(t) in self.discrete for t in given):
+                self.follow_discrete([results[i] for i in constant])
+            picks = [i for i in picks if i not in constant]
         if not picks or not (used or trouble):
             return out
         fresh = [results[i] if i >= 0 else given[-1 - i] for i in picks]

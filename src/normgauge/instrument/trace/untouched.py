@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,9 +36,10 @@ def unwrap(model: nn.Module) -> nn.Module:
     """
     while True:
         if not isinstance(model, nn.Module):
-            raise InputError(
-                f"model: expected a torch.nn.Module, got {type(model).__name__}; give the model first, then the batch"
-            )
+            do = "give the model first, then the batch"
+            if isinstance(model, str | Path):
+                do = f"of a folder that is ng.load_model({str(model)!r})"
+            raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}; {do}")
         hooked = bool(model._forward_hooks or model._forward_pre_hooks)
         if is_compiled(model):
             if hooked:
