@@ -13,7 +13,8 @@ from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
 from normgauge.render.console import as_text, draw_blocks, printed_products, reading_blocks, reading_text
 from normgauge.render.difference import product_changes
-from normgauge.render.terminal import _cell_lines
+from normgauge.render.table import Grid
+from normgauge.render.terminal import _cell_lines, grid_lines
 from tests.made import layer, reading
 
 
@@ -205,3 +206,13 @@ def test_the_steepest_sample_is_said_and_that_rows_explain_another_bound():
     other = reading_text(reading(log_balanced=2.5 * LN10, method="jacobian"))
     assert "The bound quoted above is not made of these rows" in " ".join(other.split())
     assert "The steepest was met" not in other
+
+
+def test_a_row_with_nothing_in_the_columns_below_is_not_named_again():
+    rows = tuple(
+        (f"layer.with.a.long.name.{i}", "Linear", *["-12345.678"] * 4, "1…2" if i == 1 else "·") for i in range(3)
+    )
+    told = list(grid_lines(Grid("", ("layer", "kind", *"abcd", "σ"), rows, frozenset({2, 3, 4, 5, 6})), 80))
+    below = told[told.index("") :]
+    assert sum("layer.with" in line for line in told[: told.index("")]) == 3
+    assert any("1…2" in line for line in below) and not any("·" in line for line in below)

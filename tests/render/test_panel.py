@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+from normgauge.render.panel import loss_section
 from tests.made import reading
 from tests.render.networks import endless, hostile, residual
 from tests.render.test_page import parsed
@@ -32,3 +33,8 @@ def test_hostile_and_bare_readings_are_shown_too():
     assert "<img" not in hostile()._repr_html_()
     assert "No finite bound holds" in endless()._repr_html_()
     assert "<svg" not in reading(layers=())._repr_html_()
+
+
+def test_no_loss_is_told_of_an_output_that_holds_no_scores():
+    assert "cross_entropy" in loss_section(reading(notes=("measured output: logits; not measured: hidden",)))
+    assert loss_section(reading(notes=("measured output: sentence_embedding; not measured: logits",))) == ""

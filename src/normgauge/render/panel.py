@@ -24,6 +24,7 @@ from normgauge.render.table import Grid, bare_table, html_table
 from normgauge.render.waterfall import waterfall
 
 SHOWN = 8
+NO_SCORES = ("embedding", "hidden_state", "pooler_output")  # ends of names of outputs that no loss is taken of
 PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
 EVIDENCE = {
     Evidence.PROVED: "proved: holds for all inputs of the scope, in exact arithmetic on the stored weights",
@@ -150,7 +151,9 @@ def _card(sample: Mapping[str, Any], start: str) -> Markup:
 
 
 def loss_section(reading: Reading) -> Markup:
-    """Constants of usual losses in the input."""
+    """Constants of usual losses in the input; none of an output that holds no scores."""
+    if measured_output(reading.notes).endswith(NO_SCORES):
+        return Markup()
     rows = tuple((name, format_decades(value * LN10, way=UP)) for name, value in reading.loss.items())
     title = "How fast a loss of one sample can change with the input: upper bound times the loss's own constant"
     return html_table(Grid(title, ("loss", "log10"), rows, frozenset({1}))) if rows else Markup()
