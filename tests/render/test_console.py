@@ -206,6 +206,9 @@ def test_the_steepest_sample_is_said_and_that_rows_explain_another_bound():
     other = reading_text(reading(log_balanced=2.5 * LN10, method="jacobian"))
     assert "The bound quoted above is not made of these rows" in " ".join(other.split())
     assert "The steepest was met" not in other
+    for scope, where in (("ball:0.1", "was met around"), ("global", "was found by a search from")):
+        elsewhere = reading(samples=rows, scope=Scope.parse(scope))  # a slope met elsewhere is not that of the sample
+        assert f"The steepest {where} sample 1 of 3" in " ".join(reading_text(elsewhere).split())
 
 
 def test_a_row_with_nothing_in_the_columns_below_is_not_named_again():

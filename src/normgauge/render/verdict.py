@@ -174,11 +174,12 @@ def _steepest_layer(reading: Reading) -> str:
 
 
 def steepest_sample(reading: Reading) -> str:
-    """Which sample is steepest, where there are several; empty elsewhere."""
+    """At which sample the steepest slope was met, or from which one it was found; empty where there is one sample."""
     if reading.together or len(reading.samples) < 2 or not math.isfinite(reading.log_lower):
         return ""
     worst = max(reading.samples, key=lambda row: row["log10_lower"])
-    return f"The steepest was met at sample {worst['index']} of {len(reading.samples)} (the first is 0)."
+    where = {"point": "was met at", "ball": "was met around"}.get(reading.scope.kind, "was found by a search from")
+    return f"The steepest {where} sample {worst['index']} of {len(reading.samples)} (the first is 0)."
 
 
 def use_sentence(reading: Reading) -> str:

@@ -45,8 +45,8 @@ SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsu
 NEWTON_STEP, DESCENT_STEP = 6e-10, 2e-10  # seconds of a step of order 1, by the cube
 FEWEST_STEPS = 6  # are always made
 TUNED = 0.2  # of the budget, in counted work of multipliers tuned on the way: all else on that way takes ten times that
-UNTUNED = "around so many samples multipliers were not tuned on the way: effort='long' may lower the bound a little"
-MORE = "effort='long' would look for a smaller bound in this ball"
+UNTUNED = "around so many samples multipliers were not tuned on the way: effort=long may lower the bound a little"
+MORE = "effort=long would look for a smaller bound in this ball"
 BALANCED, JACOBIAN, OPEN_UNITS, LOOP, EVERYWHERE = "balanced", "jacobian", "open units", "loop", "everywhere"
 ALL_INPUTS = "headline over all inputs"  # as a session keeps it
 
