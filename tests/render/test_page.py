@@ -178,6 +178,8 @@ def test_networks_without_a_bound_or_a_scope_in_common_are_compared_as_far_as_po
     assert "b the largest, no finite bound." in page
     page = written(tmp_path, [residual(), residual(scope=Scope.parse("global"))], labels=["a", "b"])
     assert "2 networks, measured in different scopes." in page
+    again = [residual(weights="ab12"), residual(weights="ab12", scope=Scope.parse("global"))]
+    assert "One network, measured in different scopes." in written(tmp_path, again, labels=["a", "b"])
     page = written(tmp_path, [residual(), endless()], labels=["a", "b"], lead=["Said by the caller."])
     assert "Said by the caller." in page and "has the smallest bound" not in page
 

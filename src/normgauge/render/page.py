@@ -296,7 +296,9 @@ def compared_networks(groups: Sequence[Group]) -> str:
     where = f"{found[0].label} {scope_words(found[1].scope)}"
     steepest = f"The steepest slope found is {found_words(found[1])}, in {where}."
     if len(scopes) > 1:
-        return f"{plural(len(groups), 'network')}, measured in different scopes. {steepest}"
+        same = len({reading.weights for reading in firsts}) == 1 and firsts[0].weights
+        several = "One network" if same else plural(len(groups), "network")
+        return f"{several}, measured in different scopes. {steepest}"
     ranked = sorted(groups, key=lambda group: group.readings[0].log_upper)
     low, high = ranked[0], ranked[-1]
     place = scope_words(low.readings[0].scope)

@@ -93,7 +93,8 @@ def groupwise(
     facts = sigma_facts((spread + eps).sqrt(), gamma, eps, groups=inverse if centred else None)
     low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
     falls = ctx.scope.kind != "global" and bool((floor.square() <= eps).any())
-    note = f"σ falls to the ε floor (√ε = {math.sqrt(eps):.1e}) in this scope: ε alone decides the constant"
+    falling = "σ falls" if ctx.scope.kind == "point" else "in this ball it is not excluded that σ falls"
+    note = f"{falling} to the ε floor (√ε = {math.sqrt(eps):.1e}): ε alone decides the constant"
     return Transfer(
         (
             Gain(
