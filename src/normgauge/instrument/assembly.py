@@ -35,8 +35,8 @@ from normgauge.instrument.unreached import told_parts
 from normgauge.render.numbers import UP, format_above, format_factor
 
 UNREACHED = (
-    "rows that do not reach the output at the samples (padding) count in the bound, in the gains, in what steps reached "
-    "and in their slack; σ and the layer named to stretch most are those of the others"
+    "rows that do not reach the output at the samples (padding) count in the bound, in the gains, in what steps "
+    "reached and in their slack; σ and the layer named to stretch most are those of the others"
 )
 PICTURES = 8  # most sensitive samples shown
 
