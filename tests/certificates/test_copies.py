@@ -92,10 +92,29 @@ def test_noisy_copies_of_the_training_set_are_refused(train: Tensor, test: Tenso
     )
 
 
-def test_near_samples_on_both_sides_pass_with_a_word() -> None:
-    points = torch.rand(1000, 1, generator=torch.Generator().manual_seed(0))  # a line: neighbours are near by nature
-    (said,) = refuse_near_copies(DataSample(points[:700], None), DataSample(points[700:], None), "holdout")
-    assert "as training samples are to each other" in said
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_independent_draws_of_a_dense_source_need_no_word(dimensions: int) -> None:
+    said = []
+    for seed in range(20):
+        points = torch.randn(3000, dimensions, generator=torch.Generator().manual_seed(seed))
+        said += refuse_near_copies(DataSample(points[:2000], None), DataSample(points[2000:], None), "holdout")
+    assert len(said) <= 1
+
+
+def test_copies_dealt_to_both_sides_get_a_word() -> None:
+    draw = torch.Generator().manual_seed(0)
+    for noise in (1e-6, 1e-3, 0.02):  # the last is at half of what counts as near
+        scenes = torch.randn(400, 20, generator=draw).repeat(2, 1)
+        frames = (scenes + noise * torch.randn(800, 20, generator=draw))[torch.randperm(800, generator=draw)]
+        (said,) = refuse_near_copies(DataSample(frames[:500], None), DataSample(frames[500:], None), "holdout")
+        assert "nearly training samples" in said and "training samples are that near to others" in said
+
+
+def test_copies_in_a_dense_source_are_refused() -> None:
+    points = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0))
+    points[2000:2100] = points[:100] * (1 + 1e-5)
+    with pytest.raises(InputError, match=r"are nearly training samples .* a leak"):
+        refuse_near_copies(DataSample(points[:2000], None), DataSample(points[2000:], None), "holdout")
 
 
 def test_every_pair_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +15,10 @@ from normgauge.core.errors import InputError
 SPLITS = 999  # random splits a split is compared with
 LEVEL = 0.005  # the share of splits by chance that may be refused, for each of two counts
 NOTED = 0.01  # share of near copies worth a word
-UNLIKELY = 4.0  # standard deviations
+UNLIKELY = 4.0  # standard deviations that refuse
+UNUSUAL = 3.0  # those worth a word; training samples that are near come in pairs, which widens the spread
+ZOOM = 4.0  # a smaller and a larger radius by which dense data are told from copies
+RARE = 0.1  # share of near samples that is left to look at them in dense data
 SPACED = 300  # samples the typical distance is taken from
 DIMENSIONS = 32  # of the projection
 BLOCK = (512, 2048)  # points and centres compared at a time, so that the distances stay in the cache
@@ -91,7 +94,9 @@ def refuse_leak(
 def refuse_near_copies(train: DataSample, fresh: DataSample, name: str) -> list[str]:
     """Refuse fresh samples that are nearly training samples more often than training samples are near each other.
 
-    Near: closer than a twentieth of the typical distance to the nearest of a few hundred others.
+    Near: closer than a twentieth of the typical distance to the nearest of a few hundred others. Independent draws of
+    a source of few dimensions are that near to training samples, as often as training samples are to each other;
+    that deserves a word only where it does not look like such draws: see `_spread_evenly`.
 
     Returns:
         Sentences on near copies that may be natural, and on training samples that were not compared.
@@ -118,11 +123,36 @@ def refuse_near_copies(train: DataSample, fresh: DataSample, name: str) -> list[
             f"{said}, and {usual} of {len(looked)} training samples are that near to others: a leak. Split the data "
             "again before training, all copies of a sample to one side"
         )
-    words = [f"{said}, as training samples are to each other. Copies of one sample belong to one side"]
-    words = words if share > NOTED else []
+
+    def met(radius: float) -> int:
+        """How many have a neighbour among so few training samples that having one is rare."""
+        thin = torch.linspace(0, len(kept) - 1, math.ceil(len(kept) * min(1.0, RARE / share))).long()
+        return _close(fresh, torch.arange(n), points, (train, kept[thin], centres[thin]), radius)
+
+    words = []
+    if share > NOTED and (share > ordinary + UNUSUAL * spread or not _spread_evenly(met, near)):
+        words.append(
+            f"{said}, and {usual} of {len(looked)} training samples are that near to others. Copies of one sample "
+            "belong to one side"
+        )
     if len(kept) < m:
         words.append(f"{name}: near copies were looked for among {len(kept)} of the {m} training samples only")
     return words
+
+
+def _spread_evenly(met: Callable[[float], int], near: float) -> bool:
+    """Whether samples are near because the source is dense: copies leave a gap in the distances.
+
+    Around a point of a source of d dimensions there are others within r as r^d: a fourth of the radius holds a fourth
+    of them or fewer. Of copies as many are within a fourth of the radius, or no fewer within the radius than within
+    four times that. So half or less must be within the next smaller radius.
+
+    Args:
+        met: how many samples have a neighbour within a radius, where that is rare.
+        near: the radius.
+    """
+    less, close, more = (met(near * scale) for scale in (1 / ZOOM, 1, ZOOM))
+    return close > 0 and 2 * less <= close and 2 * close <= more
 
 
 def _spacing(sample: DataSample) -> float:

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -11,10 +12,11 @@ from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.facts.space import (
     STEEPNESS,
     CellSpace,
+    Choice,
     in_cells,
     ramps,
 )
-from normgauge.certificates.rows.cells import sample_size, theorem20
+from normgauge.certificates.rows.cells import printed_floor, sample_size, theorem20
 from normgauge.core.certificate import Row, RowKind
 from tests.certificates.rows.made import DELTA, blobs, space_of
 
@@ -55,7 +57,67 @@ def test_a_steep_network_is_vacuous_and_the_row_says_why() -> None:
     row = rows_of(space_of(blobs(4000), slope=1e5))["theorem20.variation"]
     assert row.kind is RowKind.VACUOUS and row.needed is None
     assert row.heaviest == "Lipschitz term" and row.value > 1000
-    assert "no sample size would help" in row.reason
+    assert (
+        row.reason.startswith("with 1 cell no sample size would help") and "more cells may (--cells 200)" in row.reason
+    )
+
+
+def test_what_no_sample_size_would_help_names_the_cells() -> None:
+    row = rows_of(space_of(blobs(4000), slope=1e5, cells=20))["theorem20.variation"]
+    assert row.reason.startswith("with 20 cells no") and row.reason.endswith("more cells may (--cells 200)")
+    row = rows_of(space_of(blobs(60), slope=1e5, cells=200))["theorem20.variation"]
+    assert row.reason.startswith("with 200 cells no") and row.reason.endswith("fewer cells may (--cells)")
+    row = rows_of(space_of(blobs(40), slope=math.inf))["theorem20.variation"]
+    assert "--cells" not in row.reason
+
+
+def far_pairs(m: int, slope: float, *, far: float = 10.0) -> CellSpace:
+    """Two classes of margin 1; a tenth of each lies far away, where the loss cannot change by more than its range."""
+    labels = torch.arange(m) % 2
+    away = torch.where(torch.arange(m) // 2 % 10 == 0, far, 0.0)
+    sample = DataSample(torch.stack([2.0 * labels - 1, away], 1), labels)
+    cells, spread = in_cells(sample, 2, one_cell())
+    margins = torch.ones(m, dtype=torch.float64)
+    return CellSpace(
+        "inputs", sample, 2, one_cell(), cells, spread, margins, slope, "", 1.0, "error", ramps(margins, slope)
+    )
+
+
+def test_a_count_for_the_form_cut_off_is_not_said_of_the_published_one() -> None:
+    space = far_pairs(60, 1.0)
+    mean = space.spread.mean()
+    assert mean > 1  # L·λ alone is above the largest margin, so (13) stays above C at every margin
+    for gamma in torch.linspace(0.05, 50, 1000).tolist():
+        assert max(0.0, 1 - 1 / gamma) + mean / gamma >= 1
+    assert printed_floor(space) == 1.0
+    found = rows_of(space)
+    row = found["theorem20.published"]
+    assert row.kind is RowKind.VACUOUS and row.needed is None
+    assert "with 1 cell no sample size would help as printed" in row.reason
+    assert f"would have to be below 1, and is {mean:.3g}" in row.reason and "cut off at C, with" in row.reason
+    ours = found["theorem20.rademacher"]
+    assert ours.needed is not None and "too few samples: cut off at C" in ours.reason
+    barely = rows_of(far_pairs(60, (1 - 1e-8) / mean))["theorem20.published"]
+    assert barely.needed is None and "no number of samples worth naming" in barely.reason
+    large = rows_of(far_pairs(200_000, 1.0))["theorem20.published"]
+    assert large.kind is RowKind.BOUND and "as printed, L·λ not cut off at C, it would say nothing" in large.reason
+    assert all("cut-off at C" in row.source and "min(C, " in row.formula for row in (large, row, ours) if row.formula)
+
+
+def test_the_published_sum_is_taken_at_its_best_margin() -> None:
+    for seed in range(5):
+        space = space_of(blobs(50, seed, width=0.8), slope=0.3)
+        mean, margins = space.spread.mean(), space.margins
+        tried = [
+            float((1 - margins / g).clamp(0, 1).mean()) + 0.3 * mean / g
+            for g in torch.linspace(0.01, 20, 20_000).tolist()
+        ]
+        assert printed_floor(space) == pytest.approx(min(1.0, *tried), abs=1e-3)
+        assert printed_floor(space) <= min(tried) + 1e-12
+    endless = dataclasses.replace(space, margins=torch.full((50,), math.inf, dtype=torch.float64))
+    assert printed_floor(endless) == 0.0
+    fixed = dataclasses.replace(space, choices=(Choice(0.5, 0.25),))
+    assert printed_floor(fixed) == pytest.approx(0.25 + 0.5 * mean)
 
 
 def test_too_few_points_name_the_size_that_would_do() -> None:

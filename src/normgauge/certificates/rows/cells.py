@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from normgauge.certificates.bounds.cells import (
     entropy_radius,
     kl_cells,
@@ -23,9 +25,11 @@ from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 LOSS, TERM, SLACK = "training loss", "Lipschitz term", "slack of the cells"
 THAN = "Than 2025 (arXiv 2511.00958), Theorem 20"
-OURS = f"{THAN}; slack ours"
+CUT = f"{THAN}; cut-off at C ours"
+OURS = f"{THAN}; cut-off at C and slack ours"
 DISGUISE = "a hold-out bound in disguise, since D is fresh to the encoder: features.encoder_holdout is the plain one"
 LARGEST = 10**12 // 2  # samples; beyond that no size is worth naming
+MORE = 200  # cells, as an example
 TAU = "τ = ½√((N−1)/m) + √(ln(1/δ)/(2m))"
 SUM = "F(D) + (1/m)Σ_s E[min(C, L‖x−s‖) : x in the cell of s] + C·τ"
 
@@ -99,15 +103,17 @@ def blank_row(space: CellSpace, delta: float, key: str, name: str, **told: Any) 
 def theorem20_row(space: CellSpace, delta: float, form: SlackForm) -> Row:
     """F(D) + Lipschitz term + τ, at the best loss on offer; the distances hold for the whole grid of steepness."""
     row = blank_row(space, delta, f"theorem20.{form.key}", f"Theorem 20, {form.words}", formula=form.formula)
-    if form.key != "published":
-        row = dataclasses.replace(row, source=OURS)
+    row = dataclasses.replace(row, source=CUT if form.key == "published" else OURS)
     if space.refusal:
         return row
     best = smallest_loss(space, delta, form, lambda c: space.spread.upper(c.steepness, delta / 2 / len(STEEPNESS)))
     if best is None:
         return hopeless_row(space, row, delta, form)
     choice, parts = best
-    reason = DISGUISE if space.name != "inputs" else ""
+    told = [DISGUISE] if space.name != "inputs" else []
+    if form.key == "published" and printed_floor(space) + form.tau(space, space.m, delta / 2) >= 1:
+        told.append("as printed, L·λ not cut off at C, it would say nothing here")
+    reason = "; ".join(told)
     formula = form.formula + here(space, choice.gamma)
     return promised_row(row, value=parts.value, terms=parts.terms, additive=True, reason=reason, formula=formula)
 
@@ -149,16 +155,77 @@ def hopeless_row(space: CellSpace, row: Row, delta: float, form: SlackForm) -> R
     parts = ((LOSS, mean), (TERM, inside), (SLACK, form.tau(space, space.m, delta / 2)))
     terms = tuple((name, space.limit * part) for name, part in parts)
     whole = math.fsum(part for _, part in terms)
-    needed = sample_size(space, lambda m: form.tau(space, m, delta / 2), delta / 2)
-    if needed is None:
-        reason = "no sample size would help: with this slope the loss changes by its whole range inside a cell"
-    else:
-        reason = f"too few samples: with distances like these some {needed:,} would be needed"
+    needed, reason = _enough(space, delta / 2, form)
     value = max(whole, space.limit)
     formula = row.formula + here(space, gamma) + "; shown at the median margin, the change not cut off at C"
     return promised_row(
         row, value=value, terms=terms, additive=value == whole, reason=reason, needed=needed, formula=formula
     )
+
+
+def _enough(space: CellSpace, delta: float, form: SlackForm) -> tuple[int | None, str]:
+    """From how many samples on a row would say something, None if from none, and this in words."""
+
+    def tau(m: int) -> float:
+        return form.tau(space, m, delta)
+
+    needed = sample_size(space, tau, delta)
+    if needed is None:
+        return None, _no_size(space)
+    if form.key != "published":
+        return needed, f"too few samples: cut off at C, with distances like these some {needed:,} would be needed"
+    floor, ours = printed_floor(space), f"cut off at C, with distances like these some {needed:,} would be needed"
+    printed = samples_needed(lambda m: floor + tau(m), space.m, 1.0, LARGEST, parts=1000)
+    if printed is not None:
+        needed = max(needed, printed)
+        return needed, f"too few samples: with distances like these some {needed:,} would be needed"
+    if floor < 1:
+        return None, f"as printed, L·λ not cut off at C, no number of samples worth naming would do; {ours}"
+    return None, (
+        f"with {_cells(space)} no sample size would help as printed, L·λ not cut off at C: λ, the mean distance in a "
+        f"cell, would have to be below {_printed_distance(space):.3g}, and is {space.spread.mean():.3g}; "
+        f"{_more(space)}; {ours}"
+    )
+
+
+def _no_size(space: CellSpace) -> str:
+    """Why no sample size would help, and whether other cells may."""
+    told = f"with {_cells(space)} no sample size would help: "
+    if not space.choices:
+        return f"{told}the slope is infinite or beyond measure, and smaller cells do not change that"
+    if space.partition.cells > 1 and 2 * space.spread.alone > space.m:
+        return f"{told}most samples are alone in theirs; fewer cells may (--cells)"
+    return f"{told}the loss and its change inside a cell add up to its whole range; {_more(space)}"
+
+
+def _cells(space: CellSpace) -> str:
+    return "1 cell" if space.partition.cells == 1 else f"{space.partition.cells:,} cells"
+
+
+def _more(space: CellSpace) -> str:
+    return "more cells may (--cells" + (f" {MORE})" if space.partition.cells < MORE else ")")
+
+
+def printed_floor(space: CellSpace) -> float:
+    """F(D) + L·λ over C, not cut off, as printed in (13), at the best margin γ, with λ the mean distance met in a cell.
+
+    In u = 1/γ the mean ramp is convex and piecewise linear, so the least value is at a γ that is one of the margins.
+    """
+    mean = space.spread.mean()
+    if not space.choices or space.choices[0].gamma is None:
+        return min((c.loss + c.steepness * mean for c in space.choices), default=math.inf)
+    finite = space.margins[space.margins.isfinite() & (space.margins > 0)].sort().values
+    wrong = int((space.margins <= 0).sum())
+    below = torch.arange(len(finite)) - (finite.cumsum(0) - finite) / finite  # Σ (1 − margin/γ) over margins below γ
+    at = (wrong + below) / space.m + space.slope * mean / finite
+    return min((wrong + len(finite)) / space.m, float(at.min()) if len(at) else math.inf)
+
+
+def _printed_distance(space: CellSpace) -> float:
+    """The mean distance in a cell below which `printed_floor` is below 1: there the slope at u = 0 is negative."""
+    if space.choices[0].gamma is None:
+        return max((1 - c.loss) / c.steepness for c in space.choices)
+    return float(space.margins.clamp(min=0).mean()) / space.slope
 
 
 def sample_size(space: CellSpace, tau: Callable[[int], float], delta: float) -> int | None:

@@ -15,12 +15,12 @@ from normgauge.certificates.bounds.parts import Parts
 from normgauge.certificates.facts.cells import Partition
 from normgauge.certificates.facts.slopes import MarginSlopes
 from normgauge.certificates.facts.space import CellSpace, ramps
-from normgauge.certificates.rows.cells import LOSS, SLACK, TAU, TERM, VARIATION, blank_row, theorem20_row
+from normgauge.certificates.rows.cells import LOSS, SLACK, SUM, TAU, TERM, VARIATION, blank_row, theorem20_row
 from normgauge.core.certificate import Row, RowKind, promised_row
 from normgauge.instrument.rules.normalizer import BATCH
 
 EVERYWHERE = "LayerNorm, GroupNorm, RMSNorm, 1/√ε"
-COROLLARY = "Than 2025 (arXiv 2511.00958), Corollary {}; slack ours"
+COROLLARY = "Than 2025 (arXiv 2511.00958), Corollary {}"
 NO_CENTRES = "local cells need inputs the training never saw: give unlabeled= or holdout="
 
 
@@ -72,8 +72,8 @@ def _constant(space: CellSpace, delta: float, key: str, words: str, slope: float
         theorem20_row(at_slope(space, slope), delta, VARIATION),
         key=f"corollary22.{key}",
         name=f"Corollary 22, {words}",
-        source=COROLLARY.format(22),
-        formula="Theorem 20 with L = √2·Lip(f)/γ for the ramp at margin γ; " + TAU,
+        source=COROLLARY.format(22) + "; cut-off at C and slack ours",
+        formula=f"{SUM}, L = √2·Lip(f)/γ for the ramp at margin γ; {TAU}",
     )
     if not why_not or row.kind is RowKind.NOT_APPLICABLE:
         return row
@@ -108,7 +108,7 @@ def corollary21(cells: LocalCells | None, space: CellSpace, delta: float) -> Row
         delta,
         "corollary21",
         "Corollary 21, cells no boundary crosses",
-        source=COROLLARY.format(21),
+        source=COROLLARY.format(21) + "; slack ours",
         formula="error on D + share of D in cells a boundary may cross + τ; " + TAU,
         limit=1.0,
         quantity="error",
@@ -138,7 +138,7 @@ def corollary22_local(cells: LocalCells | None, space: CellSpace, delta: float) 
         delta,
         "corollary22.local",
         "Corollary 22, certified local constants",
-        source=COROLLARY.format(22),
+        source=COROLLARY.format(22) + "; cut-off at C and slack ours",
         formula="F(D) + Σ(m_i/m) min(1, 2r·L_i/γ) + share of D outside every ball + τ; " + TAU,
     )
     if space.problem or cells is None or cells.gap:

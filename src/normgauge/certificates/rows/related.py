@@ -17,7 +17,7 @@ from normgauge.certificates.bounds.than_phan2025 import computable_bound
 from normgauge.certificates.conditions import HOLDOUT, joined_conditions
 from normgauge.certificates.facts.sample import DataSample
 from normgauge.certificates.facts.space import STEEPNESS, CellSpace, sample_distances
-from normgauge.certificates.rows.cells import OURS, SLACK, VARIATION, blank_row, hopeless_row, smallest_loss
+from normgauge.certificates.rows.cells import OURS, SLACK, THAN, VARIATION, blank_row, hopeless_row, smallest_loss
 from normgauge.core.certificate import Consumed, Row, RowKind, promised_row
 
 PARTNERS = 4  # training samples each fresh point is compared with
@@ -130,7 +130,7 @@ def direct(space: CellSpace, delta: float, fresh: DataSample | None, wrong: Tens
         delta,
         "equation66",
         "Equation (66), change of the loss from a hold-out",
-        source=OURS.replace("Theorem 20", "equation (66)"),
+        source=f"{THAN.replace('Theorem 20', 'equation (66)')}; slack ours",
         formula="error on D + Σ(m_i/m) mean|e(x)−e(s)| over fresh x and s of the cell + τ",
         consumed=(Consumed.TRAIN_LABELS, Consumed.HOLDOUT_LABELS),
         limit=1.0,
