@@ -136,3 +136,23 @@ def test_a_gain_that_is_made_of_a_weight_follows_it() -> None:
         folded = torch.linalg.matrix_norm(model[2].weight.detach() * gain, 2).item()
         assert found[2]["folded"] == pytest.approx(folded, rel=0.02)
     instruments.close()
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_weight_that_is_not_finite_has_no_finite_norm_and_one_that_is_0_has_norm_0(broken):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 24), nn.LayerNorm(24), nn.Linear(24, 20), nn.LayerNorm(20), nn.Linear(20, 5))
+    instruments = Instruments(model, find_layers(model), [], unexpected)
+    for step in (1, 2):
+        instruments.arm()
+        model(torch.randn(20, 20))
+        if step == 2:
+            with torch.no_grad():
+                model[0].weight[3, 4] = broken
+                model[2].weight.zero_()
+        rows = instruments.finish(filled(instruments.read()), None, step)
+    instruments.close()
+    assert math.isnan(rows[0]["norm_lower"]) and math.isnan(rows[0]["folded"])
+    assert (rows[2]["norm_lower"], rows[2]["folded"]) == (0.0, 0.0)
+    assert rows[4]["norm_lower"] > 0.0
+    assert math.isnan(instruments.totals(rows)["log10_P_w_lower"])

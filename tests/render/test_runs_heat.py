@@ -7,6 +7,10 @@ import math
 import struct
 import zlib
 
+import torch
+from torch import nn
+
+from normgauge import Monitor
 from normgauge.core import store
 from normgauge.render import runs_heat
 from normgauge.render.runs_data import (
@@ -14,6 +18,7 @@ from normgauge.render.runs_data import (
     step_span,
 )
 from normgauge.render.runs_heat import heat_maps
+from normgauge.render.runs_table import row_cells, run_layer_rows
 from tests.core.store.made import header, step
 
 
@@ -67,3 +72,23 @@ def test_one_value_has_a_scale_and_no_value_no_map(tmp_path):
     writer.close()
     item = labelled_runs([store.read(tmp_path)])[0]
     assert [title for title, _ in heat_maps([item], (1, 2))] == ["norm, lower end (proved)"]
+
+
+def test_weights_that_become_no_numbers_are_pink_in_the_map_of_their_norms(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 24), nn.ReLU(), nn.Linear(24, 20))
+    with Monitor(model, tmp_path, every=1) as monitor:
+        for number in range(6):
+            loss = model(torch.randn(8, 20)).square().mean()
+            loss.backward()
+            if number == 3:
+                with torch.no_grad():
+                    model[0].weight[0, 0] = torch.nan
+            monitor.step(loss=loss)
+    item = labelled_runs([store.read(tmp_path)])[0]
+    title, drawn = next(heat_maps([item], step_span([item])))
+    assert title == "norm, lower end (proved)"
+    packed = base64.b64decode(drawn.split('data-cells="')[1].split('"')[0])
+    first, second = packed[: len(packed) // 2], packed[len(packed) // 2 :]
+    assert first[0] not in (0, 255) and first[-1] == 255 and 255 not in second
+    assert run_layer_rows(item)[0].trend[-1][1] != 0.0 and row_cells(run_layer_rows(item)[0])[0].startswith("nan")

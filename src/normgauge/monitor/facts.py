@@ -37,6 +37,7 @@ class LayerFacts:
         dtype: of the weight.
         momentum: of the running statistics, for a batch normalization that updates them; None for others.
         foreign: whether it is a normalizer that torch does not compute itself, in wider numbers.
+        owner: which of the optimizers holds the weight, counted from 0; None where none does, or none was given.
     """
 
     trains: bool = True
@@ -45,6 +46,7 @@ class LayerFacts:
     dtype: torch.dtype = torch.float32
     momentum: float | None = None
     foreign: bool = False
+    owner: int | None = None
 
     @property
     def learns(self) -> bool:
@@ -174,9 +176,10 @@ def facts_of(model: nn.Module, layers: Sequence[WatchedLayer], optimizers: Seque
     """Gather what is known now."""
     groups = [group for one in optimizers for group in one.param_groups]
     held = Counter(id(p) for group in groups for p in group["params"]) if groups else None
+    owners = {id(p): k for k, one in enumerate(optimizers) for group in one.param_groups for p in group["params"]}
     eps = [at_hand(group.get("eps")) for group in groups if "betas" in group]
     return Facts(
-        [_layer(layer, held) for layer in layers],
+        [_layer(layer, held, owners) for layer in layers],
         any(ADAPTIVE & group.keys() and "lambd" not in group for group in groups) if groups else None,  # ASGD has both
         min((value for value in eps if value is not None), default=None),
         any(map(_changes, model.modules())),
@@ -201,7 +204,7 @@ def operations_of(node: Any) -> Mapping[str, int]:
     return found
 
 
-def _layer(layer: WatchedLayer, held: Mapping[int, int] | None) -> LayerFacts:
+def _layer(layer: WatchedLayer, held: Mapping[int, int] | None, owners: Mapping[int, int]) -> LayerFacts:
     weight, module = layer.parameter, layer.module
     momentum, foreign = None, False
     if layer.role == "norm":
@@ -211,15 +214,22 @@ def _layer(layer: WatchedLayer, held: Mapping[int, int] | None) -> LayerFacts:
     if weight is None:
         return LayerFacts(False, momentum=momentum, foreign=foreign)
     count = None if held is None else held.get(id(weight), 0)
-    return _known(weight.requires_grad, count, weight.grad is not None, weight.dtype, momentum, foreign)
+    slope, owner = weight.grad is not None, owners.get(id(weight))
+    return _known(weight.requires_grad, count, slope, weight.dtype, momentum, foreign, owner)
 
 
 @lru_cache(maxsize=256)
 def _known(
-    trains: bool, held: int | None, slope: bool, dtype: torch.dtype, momentum: float | None, foreign: bool
+    trains: bool,
+    held: int | None,
+    slope: bool,
+    dtype: torch.dtype,
+    momentum: float | None,
+    foreign: bool,
+    owner: int | None,
 ) -> LayerFacts:
     """Layers of which the same is known share it: there is one for each of them at every reading."""
-    return LayerFacts(trains, held, slope, dtype, momentum, foreign)
+    return LayerFacts(trains, held, slope, dtype, momentum, foreign, owner)
 
 
 def _changes(module: nn.Module) -> bool:

@@ -36,6 +36,9 @@ PLAIN: frozenset[Column] = frozenset((
     "half", "entered", "qk_gain", "ov_gain", "logit_bound", "logit_max", "row_max", "capped",
 ))  # fmt: skip
 
+# Norms of a weight, which are no numbers where its entries are none
+NORMED: tuple[Column, ...] = ("norm_lower", "folded")
+
 # Where the samples of input, target, first layer, output and its gradient that are not finite are written down
 BATCHES: tuple[tuple[Column, Column, Column], ...] = (
     ("input_at", "input_bad", "input_of"), ("target_at", "target_bad", "target_of"),
@@ -390,6 +393,8 @@ class Instruments:
 
     def _row(self, row: int, layer: WatchedLayer, raw: Row, rate: float | None, step: int) -> Row:
         line = {name: value for name, value in raw.items() if name in PLAIN}
+        if not math.isfinite(line.get("frobenius", 0.0)):  # what is proved from below is 0 then, which the norm is not
+            line |= {name: math.nan for name in NORMED if name in line}
         if "update" in line:
             line["update"] *= math.sqrt(self._part(row))  # from a sample of the rows
         if not math.isfinite(line.get("bias_gradient", 0.0)):

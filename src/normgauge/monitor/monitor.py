@@ -26,7 +26,7 @@ from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.schedule import DENSE_STEPS, GAP, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, is_ahead, recorded_event
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size, finite_slope
 from normgauge.monitor.signs.story import Story
 from normgauge.monitor.watch import AlarmWatch
 
@@ -411,6 +411,7 @@ class Monitor:
         seen = Seen(
             step, losses, rows, summary, pairs, rate, given, sheet.half, self._facts,
             broken=broken, order=order, scaled=scaled, story=self._watch.story,
+            slope=finite_slope(sheet.network),
         )  # fmt: skip
         for said in self._watch.observe(seen, whole=whole):
             self._journal.say(said)

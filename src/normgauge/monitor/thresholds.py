@@ -56,6 +56,7 @@ STATISTICS_FROZEN = 1  # the same for a normalizer that uses them although the n
 STATISTICS_STILL = 20  # readings in a row that do not move the running statistics at all
 
 LOSS_EARLY = 40  # first losses: in these, one that rises is taken at its word
+LOSS_LONG = 64  # losses over which a fall shows that the noise of a few hides
 LOSS_WINDOW = 8  # losses in a row that must be high later on: a spike that recovers is none
 LOSS_RISEN = 2.0  # factor against the first loss
 LOSS_RELAPSED = 5.0  # factor against the best mean, where that is at least half the first loss

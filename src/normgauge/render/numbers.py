@@ -214,6 +214,8 @@ def _joined(lower: float | None, upper: float | None, spell: Callable[[float, st
         "" if value is None else spell(value, way) if math.isfinite(value) else str(value)
         for value, way in ((lower, ROUND_FLOOR), (upper, ROUND_CEILING))
     )
+    if low == "nan" and not high:
+        return low
     if low and high:
         return low if low == high else f"{low} to {high}"
     return f"≥ {low}" if low else f"≤ {high}" if high else ABSENT

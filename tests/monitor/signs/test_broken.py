@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
+from torch import nn
 
+from normgauge import Monitor
 from normgauge.monitor import thresholds
-from normgauge.monitor.signs.sign import Broken, broken_sample
-from tests.monitor.readings import MAP, NORM, after, named, reading, rows, said, watched
+from normgauge.monitor.facts import Facts, LayerFacts
+from normgauge.monitor.signs.sign import Alarm, Broken, broken_sample, finite_slope
+from tests.monitor.readings import HEAD, MAP, NORM, after, named, reading, rows, said, watched
 
 CAUSES = {
     "nan input": ("nan_input", "", {"given": math.nan, "changed": {MAP: {"gradient": math.nan}}}, 1),
@@ -82,6 +86,9 @@ def test_which_samples_broke_is_read_from_counts():
     assert broken_sample(network) == Broken("output", 3, 2, 8)
     assert broken_sample(network | {"output_bad": 8.0}) is None  # all are broken: the weights are
     assert broken_sample(network | {"input_bad": 8.0}) == Broken("input", 0, 8, 8)
+    whole = network | {"output_bad": 0.0}
+    assert [finite_slope(whole | {"slope_bad": bad}) for bad in (0.0, 8.0)] == [True, False]
+    assert finite_slope(whole) is None and finite_slope(network | {"slope_bad": 8.0}) is None
 
 
 def test_a_gradient_that_breaks_is_named_where_the_backward_pass_comes_to_it_first():
@@ -92,3 +99,90 @@ def test_a_gradient_that_breaks_is_named_where_the_backward_pass_comes_to_it_fir
     assert alarm.layer == "b.1.map"
     (alarm,) = after(watched(), 1, changed=broke)  # no order was heard: nothing is first
     assert "first" not in alarm.sentence and alarm.layer in alarm.sentence
+
+
+ORDER = list(range(7))
+BROKEN = {row: {"gradient": math.nan, "frobenius": math.nan} for row in range(7)}
+
+
+def test_where_clipping_by_norm_broke_all_gradients_no_layer_is_named():
+    for order in (ORDER, ()):
+        (alarm,) = after(watched(), 1, changed=BROKEN, order=order)
+        assert (alarm.alarm, alarm.layer) == ("nan", "")
+        assert "all 7 layers" in alarm.sentence and "clipping by norm" in alarm.sentence
+        assert "cannot be told" in alarm.sentence and "last output" not in alarm.sentence
+        assert "set_detect_anomaly" in alarm.advice and "without the clip" in alarm.advice
+
+
+def test_a_broken_gradient_at_the_output_tells_that_it_begins_in_the_loss():
+    (alarm,) = after(watched(), 1, changed=BROKEN, order=ORDER, slope=False)
+    assert alarm.layer == "" and "begins behind that, in the loss" in alarm.sentence and "in the loss" in alarm.advice
+    (alarm,) = after(watched(), 1, changed=BROKEN, order=ORDER, slope=True)
+    assert alarm.layer == "" and "output is finite" in alarm.sentence and "cannot be told" in alarm.sentence
+
+
+@pytest.mark.parametrize(("row", "column", "layer"), [(NORM, "sigma_rms", "b.1.map"), (HEAD, "entered", "head")])
+def test_a_forward_pass_that_broke_tells_where_although_all_gradients_are_broken(row, column, layer):
+    changed = BROKEN | {row: BROKEN[row] | {column: math.nan}}
+    (alarm,) = after(watched(), 1, changed=changed, order=ORDER)
+    assert (
+        alarm.layer == layer
+        and f"forward pass numbers that are not finite were seen first at {layer}" in alarm.sentence
+    )
+
+
+def test_matrices_that_are_clipped_alone_do_not_tell_where_either():
+    maps = {row: BROKEN[row] for row in (0, 2, 4, 6)}
+    (alarm,) = after(watched(), 1, changed=maps, order=ORDER)
+    assert alarm.layer == "" and "all 4 matrices" in alarm.sentence
+    (alarm,) = after(watched(), 1, changed=BROKEN | {6: {}}, order=ORDER)  # one nearer to the loss is finite
+    assert alarm.layer == "b.2.norm"
+
+
+def test_what_one_of_two_optimizers_holds_may_be_clipped_alone():
+    facts = Facts([LayerFacts(owner=int(row > 3)) for row in range(7)])
+    broken = {row: BROKEN[row] for row in range(4)}
+    (alarm,) = after(watched(), 1, changed=broken, order=ORDER, facts=facts)
+    assert alarm.layer == "" and "all 4 layers that one optimizer holds" in alarm.sentence
+    (alarm,) = after(watched(), 1, changed=broken, order=ORDER)
+    assert alarm.layer == "b.1.norm"
+
+
+def test_an_infinite_norm_leaves_the_broken_layer_and_zeros():
+    changed = {row: {"gradient": 0.0} for row in range(7)} | {MAP: BROKEN[MAP]}
+    (alarm,) = after(watched(), 1, changed=changed, order=ORDER)
+    assert alarm.layer == "b.1.map" and "a norm that is infinite" in alarm.sentence
+
+
+def test_skipped_steps_of_clipped_gradients_name_no_layer_when_the_loss_breaks_too():
+    watch, skipped = watched(), {row: {"gradient": math.nan} for row in range(7)}
+    assert after(watch, thresholds.SKIPPED - 1, changed=skipped, order=ORDER) == []
+    (alarm,) = watch.observe(reading(60, math.nan, skipped, order=ORDER))
+    assert (alarm.alarm, alarm.layer) == ("nan", "")
+
+
+class Rooted(nn.Module):
+    """The root of what is positive: finite, with a gradient that is not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt(x * (x > 0))
+
+
+@pytest.mark.parametrize(("clip", "layer"), [("none", "0"), ("value", "0"), ("norm", "")])
+def test_a_layer_is_named_in_a_training_unless_clipping_by_norm_has_broken_all(tmp_path, clip, layer):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), Rooted(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    found: list[Alarm] = []
+    with Monitor(model, tmp_path, optimizer=optimizer, on_alarm=found.append, every=1) as monitor:
+        loss = nn.functional.cross_entropy(model(torch.randn(16, 6)), torch.randint(3, (16,)))
+        loss.backward()
+        if clip == "norm":
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        elif clip == "value":
+            nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        optimizer.step()
+        monitor.step(loss=loss)
+    (alarm,) = found
+    assert (alarm.alarm, alarm.layer) == ("nan", layer)
+    assert ("output is finite" in alarm.sentence) == (clip == "norm")

@@ -89,3 +89,15 @@ def test_a_network_without_normalizers_or_with_plain_ends_misses_none():
     numbers = [row for place, row in zip(PLACES, rows(), strict=True) if place.role != "norm"]
     assert AlarmWatch(bare).observe(replace(reading(2), rows=numbers, pairs={})) == []
     assert PAIRS.get(HEAD) is None
+
+
+@pytest.mark.parametrize("size", [0.0, 0.1])
+@pytest.mark.parametrize("fed", ["pairs", "order", ""])
+def test_of_a_gain_that_faded_is_said_what_passes_and_of_gradients_what_was_seen(size, fed):
+    known = {"pairs": PAIRS if fed == "pairs" else {}, "order": range(7) if fed == "order" else ()}
+    changed = {NORM: {"frobenius": size}, MAP: {"gradient": 0.25}}
+    (alarm,) = (x for x in after(watched(), 1, changed=changed, **known) if x.alarm == "dead_normalizer")
+    assert ("nothing passes" in alarm.sentence) == (size == 0.0) == ("little passes" not in alarm.sentence)
+    assert "no gradient reaches" not in alarm.sentence
+    assert ("b.1.map, before it, had a gradient of 0.25" in alarm.sentence) == bool(fed)
+    assert ("a skip may carry some" in alarm.sentence) == (fed != "pairs")

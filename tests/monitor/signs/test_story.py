@@ -83,6 +83,8 @@ def test_a_loss_falls_where_it_does_so_beyond_its_noise():
         ([4.34, 3.8, 4.04, 3.6, 3.55, 3.35, 3.23, 3.4, 3.51, 3.21, 3.29, 3.41, 3.44], False),  # it stays near 3.4
         ([4.34, 3.64, 3.79, 3.4, 3.13, 3.13, 2.98, 3.11, 3.16, 2.87, 2.92, 2.92, 2.91], True),
         ([4.0 * 0.9**k for k in range(5)], False),  # too few to say
+        ([4.0 - 0.02 * k + 0.3 * (-1) ** k for k in range(100)], True),  # in the noise of eight
+        ([4.0 - 0.5 * (k > 5) + 0.3 * (-1) ** k for k in range(100)], False),
         ([*(4.0 * 0.9**k for k in range(12)), float("nan")], False),
     ):
         story = Story()

@@ -104,6 +104,23 @@ def test_what_is_quoted_of_a_stream_is_of_the_step_since_which_it_grows_and_of_t
     assert alarm.advice.startswith("Lower the learning rate, too: the step at 1 moved") == (not normed)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        (
+            [0.5, 0.02, 0.05, 0.08, 1.86, 2.1, 2.9],
+            " Most of it lies between blocks.3.norm (0.08) and blocks.4.norm (1.86).",
+        ),
+        ([0.5, *(3.0**k for k in range(6))], ""),
+    ],
+)
+def test_where_most_of_the_growth_lies_is_said_where_it_was_measured(sizes, said):
+    sign, found = Stream(PLACES), []
+    for step in (1, 2):
+        found += sign.look(replace(reading(step, pairs={}), rows=[{"input_rms": size} for size in sizes]))
+    assert found[0].sentence.endswith(f"(root mean square).{said}")
+
+
 def test_a_stream_that_is_not_finite_in_the_end_is_told_as_far_as_it_is():
     sign, found = Stream(PLACES), []
     for step in (1, 2):

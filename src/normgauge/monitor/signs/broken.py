@@ -11,6 +11,8 @@ from normgauge.monitor.thresholds import BARE_READINGS, HALF_LIMIT, HALF_ROOM, S
 from normgauge.render.numbers import plural
 
 BREAKABLE: tuple[Column, ...] = ("gradient", "bias_gradient", "frobenius")
+LOSS_ADVICE = "Look for a root, a log or a division in the loss whose derivative has no limit, and at its targets."
+MAPS = ("matrix", "conv", "embedding")  # what may be clipped without the vectors
 
 
 class BrokenSample(Sign):
@@ -78,7 +80,8 @@ class BrokenNumbers(Sign):
         gradient = self._first(seen, "gradient", backward=True)
         weights = self._first(seen, "frobenius")
         if lost is None:
-            self._suspect = "" if gradient is None else self._suspect or self._places[gradient].name
+            known = gradient is not None and not self._levelled(seen, gradient)
+            self._suspect = self._suspect or self._places[gradient].name if known and gradient is not None else ""
         if lost is not None:
             yield self._half_forward(seen, lost) if seen.half else self._somewhere(seen, lost)
         elif gradient is not None and weights is not None:
@@ -126,15 +129,75 @@ class BrokenNumbers(Sign):
                 "The backward pass overflows float16, whose numbers end at 65504: the loss scale is too large.",
             )
             advice = "Lower the loss scale, or let a gradient scaler find it."
+        elif levelled := self._levelled(seen, row):
+            kind, (layer, why, advice) = "nan", self._anywhere(seen, levelled)
         else:
             kind, layer = "nan", self._places[row].name
             order = (
                 "In the order of the backward pass it shows first at" if self._heard(seen) else "One of its layers is"
             )
-            why = f"{order} {layer}."
+            why = f"{order} {layer}{self._scaled_away(seen)}."
             advice = "Look for a root, a log or a division whose derivative has no limit."
         sentence = f"the gradient is not finite at step {seen.step} although the loss is, {what}. {why}"
         return Alarm(seen.step, kind, layer, sentence, seen.rows[row]["gradient"], math.inf, advice)
+
+    def _levelled(self, seen: Seen, row: int) -> str:
+        """Which gradients are all not finite, in words, where the order of the backward pass says nothing any more.
+
+        A norm that is no number makes so all that are clipped by it: those of the network; those of one optimizer of
+        several; or its matrices alone, which is told by gradients that are finite although the backward pass comes to
+        them later.
+        """
+        known = self._graded(seen)
+        broke = {k for k in known if not math.isfinite(seen.rows[k]["gradient"])}
+        maps = [k for k in known if self._places[k].role in MAPS]
+        owner = seen.facts.of(row).owner
+        together = [k for k in known if owner is not None and seen.facts.of(k).owner == owner]
+        if len(known) > 1 and len(broke) == len(known):
+            return f"all {len(known)} layers"
+        if len(together) > 1 and broke >= set(together):
+            return f"all {len(together)} layers that one optimizer holds"
+        if len(maps) > 1 and broke == set(maps) and self._heard(seen):
+            later = seen.order[: list(seen.order).index(row)]
+            return f"all {len(maps)} matrices" if any(k in known and k not in broke for k in later) else ""
+        return ""
+
+    def _anywhere(self, seen: Seen, levelled: str) -> tuple[str, str, str]:
+        """Layer, reason and advice where all gradients are broken: what else was seen may tell where it began."""
+        what = f"The gradients of {levelled} are not finite"
+        advice = (
+            "Repeat a step without the clip, or in torch.autograd.set_detect_anomaly(True), which names the operation: "
+            "a root, a log or a division whose derivative has no limit."
+        )
+        layer = self._passed(seen)
+        if layer:
+            first = "first at" if self._heard(seen) else "at"
+            return layer, f"{what}; in the forward pass numbers that are not finite were seen {first} {layer}.", advice
+        slope = "that of the loss by the network's last output is"
+        if seen.slope is False:
+            return "", f"{what}, and {slope} not either: it begins behind that, in the loss.", LOSS_ADVICE
+        clip = "as clipping by norm leaves all once one is: where it began cannot be told"
+        return "", f"{what}, {clip}{f'; {slope} finite' if seen.slope else ''}.", advice
+
+    def _passed(self, seen: Seen) -> str:
+        """The layer at which the forward pass first showed numbers that are not finite; empty where none did."""
+        given, sigma = self._first(seen, "entered"), self._first(seen, "sigma_rms")
+        rows = [row for row in (given, sigma) if row is not None]
+        if self._heard(seen):
+            rows.sort(key=list(seen.order).index)
+        return "" if not rows else self._feeding(seen, sigma) if rows[0] == sigma else self._places[rows[0]].name
+
+    def _scaled_away(self, seen: Seen) -> str:
+        """What is said where one clip by an infinite norm left 0 of every gradient that was finite."""
+        rest = [slope for k in self._graded(seen) if math.isfinite(slope := seen.rows[k]["gradient"])]
+        if len(rest) < 2 or any(rest):
+            return ""
+        return "; all gradients that are finite are 0, as clipping by a norm that is infinite leaves them"
+
+    def _graded(self, seen: Seen) -> list[int]:
+        """The layers that have a gradient."""
+        pairs = zip(range(len(self._places)), seen.rows, strict=False)
+        return [row for row, numbers in pairs if "gradient" in numbers]
 
     def _update(self, seen: Seen, row: int) -> Alarm:
         layer = self._places[row].name

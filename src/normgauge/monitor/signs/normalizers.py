@@ -189,7 +189,7 @@ class Gains(Sign):
             if size is None or not math.isfinite(size) or not seen.facts.of(row).learns or not place.size:
                 continue  # a copy that is synchronized jumps on purpose; a gain that began at 0 has no level
             if level.factor(size) < GAMMA_DEAD:
-                yield self._dead(seen, place.name, size, level.value)
+                yield self._dead(seen, row, size, level.value)
                 continue
             step = level.factor(seen.rows[row].get("update", 0.0)) if level.settled else 0.0
             if step > GAMMA_JUMP:
@@ -201,13 +201,26 @@ class Gains(Sign):
                 left[row] = size / self._starts[row]
         yield from self._decay(seen, left)
 
-    def _dead(self, seen: Seen, name: str, size: float, level: float) -> Alarm:
+    def _dead(self, seen: Seen, row: int, size: float, level: float) -> Alarm:
+        name, passes = self._places[row].name, "little" if size else "nothing"
         sentence = (
-            f"{name}: ‖γ‖ fell from {level:.3g} to {size:.3g} at step {seen.step}, so nothing passes this normalizer "
-            "and no gradient reaches what lies before it."
+            f"{name}: ‖γ‖ fell from {level:.3g} to {size:.3g} at step {seen.step}, so that {passes} passes this "
+            f"normalizer from then on; {self._reached(seen, row)}."
         )
         advice = "Look at what writes to γ (pruning, an optimizer group, a loaded state)."
         return Alarm(seen.step, "dead_normalizer", name, sentence, size / level, GAMMA_DEAD, advice)
+
+    def _reached(self, seen: Seen, row: int) -> str:
+        """What is known of the gradient before a normalizer: that of the layer that feeds it, or is heard before it."""
+        order = list(seen.order)
+        before = next((layer for layer, norm in seen.pairs.items() if norm == row), None)
+        if before is None and row in order[1:]:
+            before = order[order.index(row) - 1]
+        slope = None if before is None else seen.rows[before].get("gradient")
+        if before is None or slope is None:
+            return "what gradient reaches the layers before it was not seen, and a skip may carry some"
+        seen_at = f"at that step {self._places[before].name}, before it, had a gradient of {slope:.3g}"
+        return seen_at if before in seen.pairs else f"{seen_at}, and a skip may carry some past it"
 
     def _jump(self, seen: Seen, name: str, step: float) -> Alarm:
         sentence = (

@@ -100,6 +100,7 @@ class Seen:
         broken: the samples that are not finite, where only some are.
         order: the rows in the order of the forward pass, where it was heard; the backward pass goes the other way.
         scaled: for layers of queries, what the attention logits are multiplied with over 1/√d, where that is known.
+        slope: whether the gradient of the loss by the last output is finite, where it was seen and that output is.
     """
 
     step: int
@@ -115,6 +116,7 @@ class Seen:
     broken: Broken | None = None
     order: Sequence[int] = ()
     scaled: Mapping[int, float] = field(default_factory=dict)
+    slope: bool | None = None
 
 
 class Level:
@@ -241,6 +243,12 @@ def broken_sample(network: Row) -> Broken | None:
         if count and (what in ("input", "target") or count <= total // 2):
             return Broken(what, round(network[at]), count, total)
     return None
+
+
+def finite_slope(network: Row) -> bool | None:
+    """Whether the gradient of the loss by the output is finite; None where it was not seen, or the output is not."""
+    known = "slope_bad" in network and not network.get("output_bad")
+    return network["slope_bad"] == 0.0 if known else None
 
 
 def data_size(network: Row) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from statistics import fmean, pstdev
 
 from normgauge.monitor.thresholds import (
@@ -12,6 +13,7 @@ from normgauge.monitor.thresholds import (
     LOSS_FELT,
     LOSS_GAIN,
     LOSS_HARM,
+    LOSS_LONG,
     LOSS_RELAPSED,
     LOSS_RISEN,
     LOSS_STUCK,
@@ -63,6 +65,7 @@ class Story:
         self.wanted = self.everything = self.urgent = self._risen = False
         self._asked: dict[int, bool] = {}
         self._recent: deque[float] = deque(maxlen=LOSS_WINDOW)
+        self._long: deque[float] = deque(maxlen=LOSS_LONG)
         self._next_look, self._next_urgent, self._gap, self._stuck_look = 0, 0, 1, STUCK_STEPS
 
     def note(self, step: int, rate: float | None, training: bool | None = None) -> None:
@@ -111,6 +114,7 @@ class Story:
         self.signed |= loss < 0.0
         suspect = loss > LOSS_SUSPECT * max(self.start if self.count <= MEMORY else self.mean, 1e-9)
         self._recent.append(loss)
+        self._long.append(loss)
         self.mean += (loss - self.mean) / min(self.count, MEMORY)
         if self.count <= LOSS_EARLY:
             self._early, self._largest = self.mean, max(self._largest, abs(loss))
@@ -171,10 +175,11 @@ class Story:
     @property
     def falls(self) -> bool:
         """Whether the loss still falls: clearly below the first, and the last ones below those before, beyond noise."""
-        recent, half = list(self._recent), LOSS_WINDOW // 2
-        if len(recent) < LOSS_WINDOW or self.lost is not None or not self.gains or self.mean > self.best:
+        if len(self._recent) < LOSS_WINDOW or self.lost is not None or not self.gains:
             return False
-        return fmean(recent[:half]) - fmean(recent[half:]) > 0.5 * pstdev(recent)
+        if self.mean <= self.best and _fell(list(self._recent)):
+            return True
+        return len(self._long) == LOSS_LONG and not self.worse and _fell(list(self._long))
 
     @property
     def worse(self) -> bool:
@@ -215,3 +220,9 @@ class Story:
         ):
             return False
         return self.count == 0 or self.mean > 0.2 * self.start
+
+
+def _fell(losses: Sequence[float]) -> bool:
+    """Whether the later half lies below the earlier one, beyond noise."""
+    half = len(losses) // 2
+    return fmean(losses[:half]) - fmean(losses[half:]) > 0.5 * pstdev(losses)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from normgauge.monitor.sheet import Column
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, is_cold, median, relative_updates
@@ -84,6 +85,7 @@ class Growth:
         value: the factor.
         crossed: what it was not to exceed.
         turn: median ‖Δw‖/‖w‖ of the step read there, where it was measured.
+        jump: between which two layers most of the growth with depth lies, in words; empty where it is spread.
     """
 
     step: int
@@ -92,6 +94,7 @@ class Growth:
     value: float
     crossed: float
     turn: float | None
+    jump: str = ""
 
 
 class Stream(Sign):
@@ -137,14 +140,17 @@ class Stream(Sign):
         name, turn = self._places[far].name, median(relative_updates(seen, self._places))
         if multiplied:
             said = f"from {sizes[near]:.3g} at {self._places[near].name} to {sizes[far]:.3g} at {name}"
-            return Growth(seen.step, name, f"{said}{self._lost(seen, far)}, at step {seen.step}", deep, limit, turn)
+            jump = self._jump(sizes, deep)
+            return Growth(
+                seen.step, name, f"{said}{self._lost(seen, far)}, at step {seen.step}", deep, limit, turn, jump
+            )
         said = f"from {start:.3g} at step {first} to {sizes[far]:.3g} at step {seen.step}, at {name}"
         return Growth(seen.step, name, f"{said}{self._lost(seen, far)}", long, STREAM_GREW, turn)
 
     def _say(self, seen: Seen, grown: Growth, began: int) -> Alarm:
         seen_at = "" if self._normed else ", seen without normalizers at what each layer is given,"
         of = "" if self._normed else " of the first sample"
-        sentence = f"the residual stream{seen_at} grows {grown.said} (root mean square{of})."
+        sentence = f"the residual stream{seen_at} grows {grown.said} (root mean square{of}).{grown.jump}"
         branches = "cale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
         advice = f"S{branches}"
         if grown.turn is not None and grown.turn > TURN:
@@ -153,6 +159,15 @@ class Stream(Sign):
                 f"the norm it had after it. And s{branches}"
             )
         return Alarm(seen.step, "residual_growth", grown.layer, sentence, grown.value, grown.crossed, advice, began)
+
+    def _jump(self, sizes: dict[int, float], deep: float) -> str:
+        """What is said where more than half of the decades lie between two neighbours."""
+        rows = list(sizes)[1:]
+        a, b = max(pairwise(rows), key=lambda pair: sizes[pair[1]] / sizes[pair[0]])
+        if sizes[b] / sizes[a] < math.sqrt(deep) or len(rows) < 3:
+            return ""
+        ends = " and ".join(f"{self._places[row].name} ({sizes[row]:.3g})" for row in (a, b))
+        return f" Most of it lies between {ends}."
 
     def _lost(self, seen: Seen, far: int) -> str:
         """What is said where layers behind the last one compared are given numbers that are not finite."""
