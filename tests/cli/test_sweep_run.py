@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from normgauge.cli import main
 from normgauge.lab.sweep import on_ray
 from normgauge.lab.sweep.config import read_config
 from normgauge.lab.sweep.drive import Folder
-from normgauge.lab.sweep.files import CHECKPOINT, LOCK, RECORD, exclusive_lock
+from normgauge.lab.sweep.files import CHECKPOINT, LOCK, RECORD, exclusive_lock, file_digest, read_imports
 from normgauge.lab.sweep.space import expand_trials
 from tests.lab.sweep.made import HEAD, written
 
@@ -87,6 +88,9 @@ def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
     )
     code, out, _ = sweep(str(path), "--html", "o.html")
     assert code == 0 and "2 of 4 trials done, 2 failed." in out
+    assert "A trial is given up after 2 attempts (run.retries); the same command tries it again" in " ".join(
+        out.split()
+    )
     assert "(how raise, seed 0), 2 attempts: ValueError: no such network today" in " ".join(out.split())
     assert "(how exit, seed 0), 2 attempts: about to leave" in out
     trials = json.loads((tmp_path / "o/results.json").read_text())["trials"]
@@ -94,8 +98,12 @@ def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
     assert "no such network today" in (tmp_path / "o.html").read_text()
     (tmp_path / "nets.py").write_text((tmp_path / "nets.py").read_text() + "# changed\n")
     out = " ".join(sweep(str(path), "--show")[1].split())
-    assert "2 finished trials used an earlier version of your code: o/trials/" in out and "with --fresh" in out
-    assert sweep(str(path), "--show", "--fail-on-failed")[0] == 1
+    assert (
+        "2 finished trials used an earlier version of your code, or of files it reads: o/trials/" in out
+        and "with --fresh" in out
+    )
+    code, _, err = sweep(str(path), "--show", "--fail-on-failed")
+    assert code == 1 and "--fail-on-failed: of 4 trials 2 failed: " in err and "2 of 4 trials used earlier code" in err
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -180,6 +188,42 @@ def test_a_helper_that_changed_is_told_and_run_again(sweep, tmp_path):
     assert json.loads((tmp_path / "b.json").read_text())["trials"][0]["attempts"] == 2
 
 
+def test_weights_that_changed_pass_no_gate(sweep, tmp_path):
+    """A file that the network is built from is measured as it is now, or the gate is red and says why."""
+    path = written(tmp_path, '[run]\nout = "o"', head=OWN, top="monitor = false")
+    (tmp_path / "nets.py").write_text(
+        "import pathlib, torch\nfrom normgauge.lab.zoo import mlp\n\ndef build():\n    model = mlp((64, 8, 10))\n"
+        "    weights = torch.load(pathlib.Path(__file__).parent / 'head.pt', weights_only=True)\n"
+        "    list(model.parameters())[-2].data.copy_(weights)\n    return model\n"
+    )
+    weights, gate = torch.ones(10, 8) / 100, ("--fail-on-failed", "--fail-above", "2")
+    torch.save(weights, tmp_path / "head.pt")
+    page = tmp_path / "a.html"
+    code, _, err = sweep(str(path), *gate, "--html", str(page))
+    assert (
+        code == 0 and err.startswith("normgauge: limit passed: ") and "limit passed: 0 of 1 trial" in page.read_text()
+    )
+    (place,) = (tmp_path / "o/trials").iterdir()
+    assert read_imports(place) == {name: file_digest(tmp_path / name) for name in ("head.pt", "nets.py")}
+    torch.save(weights * 1e6, tmp_path / "head.pt")
+    code, out, err = sweep(str(path), *gate, "--html", str(page))
+    assert code == 1 and err.count("\n") == 1 and "1 of 1 trial used earlier code, or files that have changed" in err
+    assert (
+        "run again with --fresh" in err and "limit passed" not in page.read_text() and "no verdict" in page.read_text()
+    )
+    assert "or of files it reads" in " ".join(out.split())
+    code, out, err = sweep(str(path), *gate, "--fresh")
+    assert code == 3 and "limit FAILED: 1 of 1 trial above 10^2" in err and "earlier" not in out + err
+
+
+def test_everything_can_run_again(sweep, tmp_path):
+    """What nothing can see has changed, such as the data."""
+    path = written(tmp_path, '[run]\nout = "o"', top="monitor = false")
+    for arguments, attempts in (((), 1), (("--fresh",), 1), (("--fresh-all",), 2)):
+        assert sweep(str(path), *arguments, "--json", "a.json")[0] == 0
+        assert json.loads((tmp_path / "a.json").read_text())["trials"][0]["attempts"] == attempts
+
+
 def test_trials_whose_sweep_was_killed_are_said_to_go_on(sweep, tmp_path):
     path = written(tmp_path, GRID)
     trials = tmp_path / "sweeps/a/trials"
@@ -199,6 +243,7 @@ def test_all_failed_is_an_exit_code(sweep, tmp_path):
     path = written(tmp_path, '[grid]\n"network.options.how" = ["raise"]', "[run]\nretries = 0", head=OWN)
     code, out, _ = sweep(str(path))
     assert code == 1 and "0 of 1 trial done, 1 failed." in out and "Sweep a" not in out
+    assert "1 attempt: " in out and "1 attempts" not in out and "given up after 1 attempt " in out
 
 
 def test_data_that_are_not_there(sweep, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from normgauge.cli.sweep_verdict import failure_code, limit_code
+from normgauge.cli.sweep_verdict import judge
 from normgauge.render.sweep import NOT_GAUGED, TrialOutcome
 from tests.lab.sweep.made import outcome
 
@@ -28,7 +28,14 @@ NOTED = replace(outcome(3), notes=("point: b: no rule",))
     ],
 )
 def test_what_counts_as_failed(outcomes, codes):
-    assert tuple(failure_code(outcomes, strict) for strict in (False, True)) == codes
+    verdicts = [judge(outcomes, ["point"], strict, None) for strict in (False, True)]
+    assert tuple(verdict.code for verdict in verdicts) == codes
+    assert [len(verdict.told) for verdict in verdicts] == [0, codes[1]]
+
+
+def test_why_it_is_red_stands_on_one_line():
+    (told,) = judge([DONE, FAILED, LOST, outcome(3, "failed")], ["point"], True, None).told
+    assert told == "--fail-on-failed: of 4 trials 2 failed: id1, id3; 1 could not be gauged: id2"
 
 
 def bounded(seed: int, ball: float | None, point: float = 0.5) -> TrialOutcome:
@@ -55,9 +62,35 @@ def bounded(seed: int, ball: float | None, point: float = 0.5) -> TrialOutcome:
         ([None], 1, "no limit is held: 1 of 1 trial has"),
     ],
 )
-def test_a_limit(capsys, bounds, code, said):
+def test_a_limit(bounds, code, said):
     """The widest scope counts; a trial without a bound is above no limit and below none."""
     outcomes = [bounded(seed, bound, point=9.0) for seed, bound in enumerate(bounds)]
-    assert limit_code(outcomes, ["ball:0.1", "point"], 2.0) == code
-    err = capsys.readouterr().err
-    assert err.startswith("normgauge: ") and err.count("\n") == 1 and said in err
+    verdict = judge(outcomes, ["ball:0.1", "point"], False, 2.0)
+    (told,) = verdict.told
+    assert verdict.code == code and said in told
+
+
+@pytest.mark.parametrize(
+    ("bounds", "strict", "limit", "code"),
+    [
+        ([1.0, 1.0], False, None, 0),
+        ([1.0, 1.0], True, None, 1),
+        ([1.0, 1.0], False, 2.0, 1),
+        ([1.0, 2.5], False, 2.0, 3),
+        ([2.5, 1.0], True, 2.0, 3),
+    ],
+)
+def test_results_of_earlier_code_pass_no_limit(bounds, strict, limit, code):
+    """One line says so and what to do; a limit that is exceeded comes first."""
+    first, second = (bounded(seed, bound) for seed, bound in enumerate(bounds))
+    verdict = judge([replace(first, outdated=True), second], ["ball:0.1"], strict, limit)
+    assert verdict.code == code and not any("passed" in line for line in verdict.told)
+    told = [line for line in verdict.told if "id0; run again with --fresh" in line]
+    assert len(told) == (code > 0) and all("1 of 2 trials used earlier code" in line for line in told)
+    assert any(line.startswith("limit FAILED") for line in verdict.told) == (code == 3)
+
+
+def test_what_makes_a_bound_infinite_is_named():
+    notes = ("point: c: no rule", "ball:0.1: b: a division by something that may be 0", "ball:0.1: d: no rule")
+    (told,) = judge([replace(bounded(0, math.inf), notes=notes)], ["ball:0.1"], False, 2.0).told
+    assert "is infinite (b: a division by something that may be 0 and 1 more), of id0 (seed 0)" in told

@@ -19,12 +19,13 @@ examples:
   normgauge sweep norms.toml --workers 4         run it, or go on with it
   normgauge sweep norms.toml --show              the table of what is done so far; runs nothing
   normgauge sweep norms.toml --html norms.html --y test_accuracy --y gap
-  normgauge sweep norms.toml --fail-on-failed --fail-above 2
+  normgauge sweep norms.toml --fresh --fail-on-failed --fail-above 2
       a gate for a nightly run: exit code 1 where a trial failed or could not be gauged, 3 where a bound exceeds 10^2
   normgauge sweep norms.toml --engine ray --address auto     on a Ray cluster (extra: normgauge[ray])
 
 exit codes:
-  0 done   1 a mistake in what was given, every trial failed, or what --fail-on-failed names   3 above --fail-above
+  0 done   3 above --fail-above
+  1 a mistake in what was given, every trial failed, what --fail-on-failed names, a gate that cannot be held
   130 stopped by Ctrl-C, 143 by SIGTERM: the same command goes on
 """
 
@@ -35,19 +36,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="check the config and list its trials; run nothing")
     parser.add_argument("--show", action="store_true", help="show what is done so far; run nothing")
     parser.add_argument(
-        "--fresh", action="store_true", help="run the finished trials again whose code has changed since"
+        "--fresh",
+        action="store_true",
+        help="run the finished trials again whose code, or files it opens while it builds, have changed since",
     )
+    parser.add_argument("--fresh-all", action="store_true", help="run all finished trials again, changed or not")
     parser.add_argument(
         "--fail-on-failed",
         action="store_true",
-        help="exit code 1 where any trial failed, not all, or was trained and could not be gauged",
+        help="exit code 1 where any trial failed, not all, was trained and could not be gauged, or used earlier code",
     )
     parser.add_argument(
         "--fail-above",
         metavar="LOG10",
         type=parse_finite,
-        help="exit code 3 when log10 of a trial's upper bound exceeds this, 1 when a trial has none; the widest of "
-        "measure.scopes counts",
+        help="exit code 3 when log10 of a trial's upper bound exceeds this, 1 when a trial has none or used earlier "
+        "code; the widest of measure.scopes counts",
     )
     parser.add_argument("--out", metavar="DIR", help="folder for trials and results, instead of run.out")
     parser.add_argument(

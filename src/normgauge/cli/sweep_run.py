@@ -12,6 +12,7 @@ from pathlib import Path
 from normgauge.cli.output import (
     Report,
     check_targets,
+    complain,
     is_watched,
     progress_bar,
     progress_lines,
@@ -19,7 +20,7 @@ from normgauge.cli.output import (
     write_json,
     write_text,
 )
-from normgauge.cli.sweep_verdict import failure_code, limit_code
+from normgauge.cli.sweep_verdict import Verdict, judge
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.core.interrupted import Stopped
 from normgauge.lab.sweep.attempt import Limits
@@ -71,11 +72,12 @@ def run_sweep(args: argparse.Namespace) -> int:
     if not args.show:
         _run_trials(args, config, trials, folder)
     outcomes = [folder.outcome(trial) for trial in trials]
-    _tell(args, config, outcomes, _remarks(folder, trials, outcomes))
-    code = failure_code(outcomes, args.fail_on_failed)
-    if args.fail_above is None:
-        return code
-    return max(code, limit_code(outcomes, config.shared["measure.scopes"], args.fail_above))
+    verdict = judge(outcomes, config.shared["measure.scopes"], args.fail_on_failed, args.fail_above)
+    remarks = _remarks(folder, trials, outcomes, config.run["retries"])
+    _tell(args, config, outcomes, remarks, verdict)
+    for sentence in verdict.told:
+        complain(sentence)  # on standard error, since standard output may be JSON
+    return verdict.code
 
 
 def _check_axes(args: argparse.Namespace, config: Config) -> None:
@@ -123,8 +125,8 @@ def _run_trials(args: argparse.Namespace, config: Config, trials: Sequence[Sweep
                 if bar is not None:
                     bar(tally.words, tally.fraction)
 
-            for trial in trials if args.fresh else ():
-                if folder.outcome(trial).outdated:
+            for trial in trials if args.fresh or args.fresh_all else ():
+                if args.fresh_all or folder.outcome(trial).outdated:
                     folder.forget(trial)
             for trial in trials:
                 folder.adopt(trial, keep)
@@ -180,7 +182,7 @@ def _engine(args: argparse.Namespace, config: Config, trials: Sequence[SweepTria
     return OnRay(workers, limits, args.address, gpus=1.0 if gpu else 0.0)
 
 
-def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[TrialOutcome]) -> list[str]:
+def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[TrialOutcome], retries: int) -> list[str]:
     statuses = [outcome.status for outcome in outcomes]
     lacking = sum(bool(outcome.not_gauged) for outcome in outcomes)
     gauged = f", {lacking} could not be gauged" if lacking else ""
@@ -188,6 +190,9 @@ def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[Tr
     told = [f"{done}, {statuses.count('failed')} failed{gauged}."]
     begun, others = statuses.count("running"), folder.others(trials)
     outdated = [str(folder.place(t)) for t, o in zip(trials, outcomes, strict=True) if o.outdated]
+    if "failed" in statuses:
+        tries = plural(retries + 1, "attempt")
+        told.append(f"A trial is given up after {tries} (run.retries); the same command tries it again as often.")
     if begun:
         running = is_locked(folder.out / LOCK)
         told.append(f"{begun} running." if running else f"{begun} stopped: the same command goes on with them.")
@@ -195,15 +200,21 @@ def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[Tr
         told.append(f"{plural(others, 'trial')} of another config in {folder.out}: not shown here.")
     if outdated:
         told.append(
-            f"{plural(len(outdated), 'finished trial')} used an earlier version of your code: "
+            f"{plural(len(outdated), 'finished trial')} used an earlier version of your code, or of files it reads: "
             f"{shortened_names(outdated, NAMED)}. Run them again with --fresh."
         )
     return told
 
 
-def _tell(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> None:
+def _tell(
+    args: argparse.Namespace,
+    config: Config,
+    outcomes: Sequence[TrialOutcome],
+    told: Sequence[str],
+    verdict: Verdict,
+) -> None:
     if args.html is not None:
-        write_text(sweep_page(outcomes, _view(args, config, outcomes, told)), args.html)
+        write_text(sweep_page(outcomes, _view(args, config, outcomes, (*told, *verdict.told))), args.html)
     if args.json is not None:
         write_json(to_json(config, outcomes), args.json)
     if args.json == "-" or args.html == "-":

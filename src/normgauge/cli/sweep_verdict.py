@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from normgauge.cli.gauge import ABOVE, OK
-from normgauge.cli.output import complain, tell_gate
 from normgauge.core.bound import Scope
 from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.sweep import TrialOutcome, settings_words
@@ -15,25 +15,62 @@ NAMED = 3
 FAILED = 1
 
 
-def failure_code(outcomes: Sequence[TrialOutcome], strict: bool) -> int:
-    """1 where every trial failed; where ``strict``, one that failed or could not be gauged is enough."""
-    failed = [outcome.status == "failed" for outcome in outcomes]
-    if strict:
-        return FAILED if any(failed) or any(outcome.not_gauged for outcome in outcomes) else OK
-    return FAILED if failed and all(failed) else OK
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a sweep ends with.
+
+    Attributes:
+        code: the exit code.
+        told: sentences that say why.
+    """
+
+    code: int
+    told: tuple[str, ...] = ()
 
 
-def limit_code(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], limit: float) -> int:
-    """The exit code of --fail-above, with one line on standard error; no limit is held where a trial has no bound.
+def judge(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], strict: bool, limit: float | None) -> Verdict:
+    """The verdict on a sweep.
 
     Args:
         outcomes: the trials.
         scopes: those they are gauged in; the widest counts.
-        limit: of log10 of the upper bound.
+        strict: as --fail-on-failed asks.
+        limit: of log10 of the upper bound, as --fail-above asks; None for none.
 
     Returns:
-        3 where a bound is above, 1 where none is and one is missing, 0 elsewhere.
+        3 where a bound is above the limit, whatever else is wrong. 1 where every trial failed; with a limit, where a
+        trial has no bound; where ``strict``, where one failed or could not be gauged; with either, where the result of
+        one was made with earlier code, which says nothing about that of now.
     """
+    parts = [_failures(outcomes, strict)]
+    if strict or limit is not None:
+        parts.append(_earlier(outcomes))
+    if limit is not None:
+        parts.append(_limit(outcomes, scopes, limit))
+    return Verdict(max(part.code for part in parts), tuple(line for part in parts for line in part.told))
+
+
+def _failures(outcomes: Sequence[TrialOutcome], strict: bool) -> Verdict:
+    failed = [outcome.id for outcome in outcomes if outcome.status == "failed"]
+    lacking = [outcome.id for outcome in outcomes if outcome.not_gauged]
+    if not strict:
+        return Verdict(FAILED if failed and len(failed) == len(outcomes) else OK)
+    found = ((failed, "failed"), (lacking, "could not be gauged"))
+    words = [f"{len(names)} {what}: {_named(names)}" for names, what in found if names]
+    if not words:
+        return Verdict(OK)
+    return Verdict(FAILED, (f"--fail-on-failed: of {plural(len(outcomes), 'trial')} {'; '.join(words)}",))
+
+
+def _earlier(outcomes: Sequence[TrialOutcome]) -> Verdict:
+    earlier = [outcome.id for outcome in outcomes if outcome.outdated]
+    if not earlier:
+        return Verdict(OK)
+    used = f"{len(earlier)} of {plural(len(outcomes), 'trial')} used earlier code, or files that have changed since"
+    return Verdict(FAILED, (f"no verdict on what is there now: {used}: {_named(earlier)}; run again with --fresh",))
+
+
+def _limit(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], limit: float) -> Verdict:
     scope = max(scopes, key=lambda name: Scope.parse(name).radius)
     bounds = [(outcome.values.get(f"{scope}.log10_upper"), outcome) for outcome in outcomes]
     known = [(bound, outcome) for bound, outcome in bounds if bound is not None]
@@ -41,10 +78,23 @@ def limit_code(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], limit: f
     above = sum(bound > limit for bound, _ in known)
     if without and not above:
         lacking = f"{len(without)} of {plural(len(outcomes), 'trial')} {'has' if len(without) == 1 else 'have'}"
-        complain(f"no limit is held: {lacking} no upper bound in scope {scope}: {shortened_names(without, NAMED)}")
-        return FAILED
+        return Verdict(FAILED, (f"no limit is held: {lacking} no upper bound in scope {scope}: {_named(without)}",))
+    if not above and any(outcome.outdated for outcome in outcomes):
+        return Verdict(FAILED)  # why has been said
     largest, worst = max(known, key=lambda pair: pair[0])
-    shown = "infinite" if largest == math.inf else f"10^{largest:.4g}"
+    shown = f"infinite{_cause(worst, scope)}" if largest == math.inf else f"10^{largest:.4g}"
     told = f"{above} of {plural(len(outcomes), 'trial')} above 10^{limit:g}; the largest upper bound, scope {scope}, "
-    tell_gate("limit", not above, f"{told}is {shown}, of {worst.id} ({settings_words(worst)})")
-    return ABOVE if above else OK
+    line = f"limit {'FAILED' if above else 'passed'}: {told}is {shown}, of {worst.id} ({settings_words(worst)})"
+    return Verdict(ABOVE if above else OK, (line,))
+
+
+def _cause(outcome: TrialOutcome, scope: str) -> str:
+    """What has no finite bound, as the trial's notes say it; "" where they do not."""
+    start = f"{scope}: "
+    causes = [note.removeprefix(start) for note in outcome.notes if note.startswith(start)]
+    more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
+    return f" ({causes[0]}{more})" if causes else ""
+
+
+def _named(ids: Sequence[str]) -> str:
+    return shortened_names(ids, NAMED)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from normgauge.render.numbers import ABSENT
+from normgauge.render.numbers import ABSENT, plural
 from normgauge.render.table import Grid
 
 SHORT = {"gap": "accuracy gap", "log10_P_w": "log10 P_w", "log10_prod_inv_sigma_rms": "log10 Π1/σ", "alarms": "alarms"}
@@ -205,7 +205,7 @@ def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, nam
 def trial_failures(outcomes: Sequence[TrialOutcome]) -> list[str]:
     """A sentence for each failed trial, with the last line of its error."""
     return [
-        f"failed: {outcome.id} ({settings_words(outcome)}), {outcome.attempts} attempts: "
+        f"failed: {outcome.id} ({settings_words(outcome)}), {plural(outcome.attempts, 'attempt')}: "
         + (outcome.error.splitlines() or ["no reason given"])[-1]
         for outcome in outcomes
         if outcome.status == "failed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -18,6 +19,7 @@ from normgauge.core.errors import InputError, LoadError
 from normgauge.core.user_code import locate_object, one_line
 from normgauge.lab.sweep.files import file_digest
 from normgauge.lab.sweep.keys import OPTIONS, nearest_name
+from normgauge.lab.sweep.opened import own_files
 from normgauge.lab.sweep.space import SweepTrial
 from normgauge.lab.zoo import DATASETS, ZOO, Split
 
@@ -52,6 +54,29 @@ def imported_files(settings: Settings, folder: Path) -> dict[str, str]:
     own_ones = [file for file in inside if not any(file.is_relative_to(prefix) for prefix in apart)]
     kept = [file for file in own_ones if not INSTALLED.intersection(file.relative_to(root).parts)]
     return {os.path.relpath(file, folder.resolve()): file_digest(file) for file in sorted(kept)}
+
+
+def read_files(opened: Iterable[str], settings: Settings, folder: Path, place: Path) -> dict[str, str]:
+    """The user's files among those that were opened to build a network, with digests, by their path from ``folder``.
+
+    Args:
+        opened: absolute paths.
+        settings: of the trial.
+        folder: where relative paths begin.
+        place: the trial's folder, whose files do not count.
+
+    Returns:
+        The digests; "" for a file that was looked for and is not there.
+    """
+    own = code_file(settings, folder)
+    files = own_files(opened, folder if own is None else own.parent, place)
+    return {_from_folder(file, folder): file_digest(file) for file in files}
+
+
+def _from_folder(file: Path, folder: Path) -> str:
+    with contextlib.suppress(ValueError):  # on another drive
+        return os.path.relpath(file, folder.resolve())
+    return str(file)
 
 
 def builder(settings: Settings, folder: Path) -> Callable[[], nn.Module]:

@@ -18,7 +18,7 @@ from normgauge.core import store
 from normgauge.core.errors import LoadError, NormgaugeError
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import readings
-from normgauge.lab.sweep.building import builder, imported_files, splits
+from normgauge.lab.sweep.building import builder, imported_files, read_files, splits
 from normgauge.lab.sweep.files import (
     CHECKPOINT,
     LOCK,
@@ -30,6 +30,7 @@ from normgauge.lab.sweep.files import (
     write_imports,
     write_result,
 )
+from normgauge.lab.sweep.opened import files_opened
 from normgauge.lab.training import evaluate_model, train
 from normgauge.lab.zoo import Split
 from normgauge.monitor.monitor import Monitor
@@ -76,10 +77,11 @@ def run_trial(place: Path, record: Record) -> Result:
     random.seed(seed)
     np.random.seed(seed)  # a user's function may draw from it
     torch.manual_seed(seed)
-    model = builder(settings, folder)()
+    with files_opened() as opened:
+        model = builder(settings, folder)()
     if not isinstance(model, nn.Module):
         raise LoadError(f"{settings['network.build']}: expected a torch.nn.Module, got {type(model).__name__}")
-    loaded = imported_files(settings, folder)
+    loaded = {**imported_files(settings, folder), **read_files(opened, settings, folder, place)}
     write_imports(place, loaded)
     model.to(torch.device(str(settings["training.device"])))
     options = {

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ except ImportError:  # no such locks on Windows; there, two sweeps in one folder
 Made = TypeVar("Made")
 SCHEMA = 1
 FORMAT = "normgauge-sweep"
+LARGE = 1 << 20  # bytes
 SCORES = ("train_accuracy", "test_accuracy", "gap", "train_loss", "test_loss", "loss_gap")
 PRODUCTS = ("log10_P_w", *(f"log10_prod_inv_sigma_{end}" for end in ("min", "rms", "max")))
 RECORD, RESULT, IMPORTS, CHECKPOINT, RUN, LOG, LOCK = (
@@ -112,8 +114,8 @@ def read_result(place: Path) -> Result | None:
 
 
 def write_imports(place: Path, digests: Mapping[str, str]) -> None:
-    """Write imports.json: the digest of each file of the user's that the trial's code was loaded from."""
-    write_whole(place / IMPORTS, {"schema": SCHEMA, "files": dict(digests)})
+    """Write imports.json: the digest of each file of the user's that the network was built from."""
+    write_whole(place / IMPORTS, {"schema": SCHEMA, "files": dict(digests)}, ascii_only=True)  # names of any bytes
 
 
 def read_imports(place: Path) -> dict[str, str]:
@@ -124,9 +126,19 @@ def read_imports(place: Path) -> dict[str, str]:
 def file_digest(path: Path) -> str:
     """Twelve hexadecimal digits that depend on the bytes of a file; "" where there is none."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    except OSError:
+        found = path.stat()
+        if found.st_size < LARGE:
+            return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        return _large_digest(path, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+    except (OSError, ValueError):  # a name that no file can have
         return ""
+
+
+@lru_cache(maxsize=256)
+def _large_digest(path: Path, _: tuple[int, ...]) -> str:
+    """Of weights, which many trials read: once, as long as the file has not been written again."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:12]
 
 
 def json_number(value: float | None) -> float | str | None:
@@ -134,10 +146,12 @@ def json_number(value: float | None) -> float | str | None:
     return value if value is None or math.isfinite(value) else str(float(value))
 
 
-def write_whole(path: Path, data: Mapping[str, Any]) -> None:
+def write_whole(path: Path, data: Mapping[str, Any], *, ascii_only: bool = False) -> None:
     """Write JSON so that a kill leaves either the old file or the new one."""
     with written_whole(path) as partial:
-        partial.write_text(json.dumps(data, allow_nan=False, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.write_text(
+            json.dumps(data, allow_nan=False, indent=1, ensure_ascii=ascii_only) + "\n", encoding="utf-8"
+        )
 
 
 def _read(path: Path, made: Callable[[dict[str, Any]], Made]) -> Made | None:
