@@ -15,6 +15,9 @@ from normgauge.cli import main
 from normgauge.core import consistency
 from normgauge.core.compare import compare_readings
 from normgauge.core.errors import UnknownOpError
+from normgauge.instrument import slopes
+from normgauge.instrument.assembly import UNMOVED
+from normgauge.instrument.probe import screen
 from normgauge.render.difference import difference_verdict
 from normgauge.render.verdict import trouble_sentences, verdict_line
 from tests.instrument.claimed_rules import LOG2, LOG3, Triple, claimed, rule_of
@@ -169,3 +172,22 @@ def test_what_is_said_of_an_embedding_to_be_at_most_is_rounded_up():
         float(said.partition(word)[2].split()[0].rstrip(";")) for word in ("lie at most ", "input is at most ")
     )
     assert 28.72099 <= apart <= 28.8 and 28.72099 <= norm <= 28.75
+
+
+def test_a_search_that_could_not_move_is_told(monkeypatch):
+    """Its slopes are those of the samples, however much steeper it is nearby."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), torch.randn(3, 4)
+    assert not any(UNMOVED in note for note in ng.gauge(net, x, scope="ball:1").notes)
+    whole = screen.search
+    asked: list[float | None] = []
+
+    def poor(*args, **options):
+        asked.append(options.get("budget"))
+        return whole(*args, **{**options, "budget": 0.0})
+
+    monkeypatch.setattr(screen, "search", poor)
+    assert f"{UNMOVED}; effort=long looks further" in ng.gauge(net, x, scope="ball:1").notes
+    assert not any(UNMOVED in note for note in ng.gauge(net, x).notes)
+    ng.gauge(net, x, scope="ball:1", effort="long")
+    assert asked[-1] == slopes.LONG_BUDGET and asked[0] is None

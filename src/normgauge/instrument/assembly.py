@@ -38,6 +38,10 @@ UNREACHED = (
     "rows that do not reach the output at the samples (padding) count in the bound, in the gains, in what steps "
     "reached and in their slack; σ and the layer named to stretch most are those of the others"
 )
+UNMOVED = (
+    "one move of the search would take more than its budget: what was found is about what the samples themselves "
+    "have, and steeper places were not looked for"
+)
 PICTURES = 8  # most sensitive samples shown
 
 
@@ -136,6 +140,8 @@ def notes(session: Session, parts: Composition, best: Balanced, found: Found) ->
         )
     if found.log_best == -INF and found.witness.startswith("none"):
         said.append(f"lower bound {found.witness}")
+    if session.options.search and not found.steps and parts.ctx.scope.kind != "point" and found.log_best > -INF:
+        said.append(UNMOVED if session.options.effort == "long" else f"{UNMOVED}; effort=long looks further")
     if found.cut:
         said.append(f"the search was ended by the clock after {found.steps} moves: another run may find another slope")
     if trace.path_dependent and parts.ctx.scope.kind == "global" and best.total < INF:

@@ -25,6 +25,7 @@ from normgauge.instrument.trace.again import tensors_alike
 from normgauge.instrument.trace.inputs import named_tensors
 
 LOST_DIGITS = 1e7  # what a step that cancels may make of the last digit; more is a slope
+LONG_BUDGET = 20.0  # seconds of counted work for a search with effort=long
 FEW = 12  # samples that are asked whether they stand apart
 LARGEST = 700.0  # log of what a float may hold
 
@@ -71,6 +72,8 @@ def search_around(
             warnings.simplefilter("ignore")
             brief = options.effort == "quick"
             given: dict[str, Any] = {"progress": options.progress, "quick": quick, "alone": alone, "brief": brief}
+            if options.effort == "long":
+                given["budget"] = LONG_BUDGET
             given["floor"] = floor if floor is not None and len(floor) == samples else None
             if look is search:
                 given["first"] = steepest
