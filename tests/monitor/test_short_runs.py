@@ -152,7 +152,10 @@ def test_a_sample_that_breaks_in_the_loss_is_named(tmp_path):
         return ((model(POINTS) - TRUTH).square().mean(1) / weights).mean()
 
     (alarm,) = trained(tmp_path, model, adam(model), loss_at, 33)
-    assert (alarm.alarm, alarm.step) == ("nan_input", 31) and "the loss of sample 17 of 64 alone" in alarm.sentence
+    assert (alarm.alarm, alarm.step) == (
+        "nan_input",
+        31,
+    ) and "the loss of sample 17 of 64 alone is not finite" in alarm.sentence
 
 
 class Heads(nn.Module):

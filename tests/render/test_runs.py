@@ -98,7 +98,8 @@ def test_evidence_and_gauge_stand_at_each_number(runs):
     page = unescape(shown(runs[0]))
     for words in (
         "Loss (observed)", "Product of folded gains (estimated); free of the scale in front of normalizers",
-        "P_w (proved) and Π1/σ (observed): depend on the gauge", "norm, lower end (proved)", "Gradient norm (observed)",
+        "P_w (proved) and Π1/σ (observed): depend on the gauge", "norm, lower end (proved)",
+        "Gradient norm, behind any clip (observed)",
         "norm <small>proved</small>", "folded <small>estimated</small>", "σ rms <small>observed</small>",
     ):  # fmt: skip
         assert words in page
@@ -116,7 +117,7 @@ def test_the_gradients_evidence_is_that_of_its_total(tmp_path):
     top["totals"]["gradient"]["evidence"] = "estimated"
     writer = store.create(tmp_path, top)
     writer.append(step(1))
-    assert "Gradient norm (estimated)" in shown(tmp_path)
+    assert "Gradient norm, behind any clip (estimated)" in shown(tmp_path)
 
 
 def test_both_ends_of_norms_are_said(tmp_path):
@@ -135,7 +136,10 @@ def test_what_a_run_does_not_have_is_not_in_the_legend(tmp_path, runs):
     several = unescape(shown(writer.path, runs[1]))
     assert ">Π1/σ (rms); band" in several
     captions = {f.split("</figcaption>")[0].split(">")[-1]: f for f in several.split("<figure")[1:]}
-    assert ">c</text>" in captions["Loss (observed)"] and ">c</text>" not in captions["Gradient norm (observed)"]
+    assert (
+        ">c</text>" in captions["Loss (observed)"]
+        and ">c</text>" not in captions["Gradient norm, behind any clip (observed)"]
+    )
 
 
 def test_layers_that_are_numbers_are_called_layers(tmp_path):

@@ -39,7 +39,10 @@ COLUMNS: Mapping[Column, tuple[str, str]] = {
     "norm_upper": ("proved", "operator norm of the layer, from above; only at steps at which it was proved anew"),
     "proof_age": ("observed", "steps since the norm was last proved from above"),
     "frobenius": ("observed", "Frobenius norm of the weight"),
-    "gradient": ("observed", "Euclidean norm of the weight's gradient"),
+    "gradient": (
+        "observed",
+        "Euclidean norm of the weight's gradient as the step took it: clipped, where it is clipped",
+    ),
     "scale_free_gradient": (
         "observed",
         "‖w‖·‖∇‖ with w before the step: the same whatever the scale of scale-free weights; after a step of at most a "
@@ -94,7 +97,11 @@ TOTALS: Mapping[str, tuple[str, str]] = {
         "estimated",
         "product of the folded gains, lone normalizers by max γ/σ; free of the scale in front of them",
     ),
-    "gradient": ("observed", "Euclidean norm of all gradients together, biases too; not those of computed weights"),
+    "gradient": (
+        "observed",
+        "Euclidean norm of all gradients together as the step took them, clipped where they are; biases too, not "
+        "those of computed weights",
+    ),
     "chance": ("proved", "that one of the upper ends up to this line is too small, at most"),
 }
 

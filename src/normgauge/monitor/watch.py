@@ -134,7 +134,7 @@ class AlarmWatch:
         """The alarm; while the loss falls, lowering a rate may make things worse, and so it says to wait first."""
         if alarm.alarm not in WATCHED or not self.story.falls:
             return alarm
-        wait = "The loss still falls: watch it. If it stops falling:"
+        wait = f"At step {alarm.step} the loss still fell: watch it. Where it no longer falls:"
         return replace(alarm, advice=f"{wait} {alarm.advice[:1].lower()}{alarm.advice[1:]}")
 
     def _explaining(self, alarm: Alarm) -> Incident | None:

@@ -109,7 +109,7 @@ def curves(items: Sequence[LabelledRun]) -> Markup:
         ),
         plot(folded, "log10", total("log10_folded")),
         plot(caption, "log10", product_curves, kinds),
-        plot(f"Gradient norm ({total_evidence(first, 'gradient')})", "‖∇‖", total("gradient")),
+        plot(f"Gradient norm, behind any clip ({total_evidence(first, 'gradient')})", "‖∇‖", total("gradient")),
         class_="plots",
     )
 

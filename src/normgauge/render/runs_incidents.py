@@ -11,6 +11,8 @@ from normgauge.render.numbers import plural
 
 FOLDED = 6  # consequences named in one line
 
+SAID = {"nan_input": "a sample that is not finite"}  # alarms whose names say something else than is meant
+
 
 @dataclass(frozen=True, slots=True)
 class Followed:
@@ -100,7 +102,7 @@ class Incident:
         'Sigma collapse in layer 3, since step 7'
         """
         where = f" in {layer_phrase(self.layer)}" if self.layer else ""
-        words = self.alarm.replace("_", " ")
+        words = SAID.get(self.alarm) or self.alarm.replace("_", " ")
         return f"{words[:1].upper()}{words[1:]}{where}, since step {self.began:,}"
 
 

@@ -62,6 +62,8 @@ def test_after_the_weights_are_gone_nothing_more_is_said():
 def test_the_sample_that_broke_is_named_and_the_loss_it_broke_is_its_consequence(what, words):
     first, second = watched().observe(reading(31, math.nan, broken=Broken(what, 5, 1, 64)))
     assert (first.alarm, first.began) == ("nan_input", 31) and words in first.sentence
+    blamed = "the batch is broken, not the network" in first.sentence and "loader" in first.advice
+    assert blamed == (what in ("input", "target"))  # what the network makes of a sample may be its own fault
     assert (second.alarm, second.cause, second.cause_step) == ("nan", "nan_input", 31)
 
 

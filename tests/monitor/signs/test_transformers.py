@@ -153,4 +153,4 @@ def test_while_the_loss_falls_the_advice_is_to_watch_it(fall, waits):
         seen = reading(step, 2.0 * fall**step, {0: {"logit_max": 1.8 * 1.2**step}}, pairs={})
         found += watch.observe(seen)
     assert found[0].alarm == "attention_growth" and "ower the learning rate" in found[0].advice
-    assert found[0].advice.startswith("The loss still falls") == waits
+    assert found[0].advice.startswith(f"At step {found[0].step} the loss still fell") == waits

@@ -35,16 +35,16 @@ class BrokenSample(Sign):
             if seen.given is not None and not math.isfinite(seen.given):
                 yield self._say(seen, "the input holds numbers that are not finite")
         else:
-            more = f" and {broken.count - 1} others" if broken.count > 1 else ""
+            more = f" and {plural(broken.count - 1, 'other')}" if broken.count > 1 else ""
             which = f"sample {broken.at} of {broken.of}{more}"
             said = {
                 "input": f"{which} of the batch holds numbers that are not finite",
                 "target": f"the target of {which} is not finite",
                 "entered": f"{which} reaches the first layer with numbers that are not finite, and its input is finite",
-                "output": f"{which} alone has an output that is not finite, although its input is finite",
-                "slope": f"the loss of {which} alone has a gradient that is not finite, although its output is finite",
+                "output": f"the output of {which} alone is not finite, although the input is",
+                "slope": f"the gradient of the loss of {which} alone is not finite, although the output is",
             }
-            yield self._say(seen, said[broken.what])
+            yield self._say(seen, said[broken.what], given=broken.what in ("input", "target"))
 
     def _felt(self, seen: Seen) -> bool:
         """Whether the loss, a gradient or a weight broke with it."""
@@ -52,12 +52,17 @@ class BrokenSample(Sign):
         lost = seen.story.lost is not None or any(not math.isfinite(loss) for _, loss in seen.losses)
         return lost or not all(map(math.isfinite, numbers))
 
-    def _say(self, seen: Seen, what: str) -> Alarm:
-        sentence = f"{what} at step {seen.step}: the batch is broken, not the network."
-        advice = (
-            "Check the loader for NaN, and what is divided by or logged (samples are counted from 0); go back to a "
-            "checkpoint if a step was taken with it."
+    def _say(self, seen: Seen, what: str, *, given: bool = True) -> Alarm:
+        """The alarm; what was ``given`` broke by itself, what the network makes of a sample may be its own fault."""
+        why = "the batch is broken, not the network" if given else "the network broke on it first"
+        sentence = f"{what} at step {seen.step}: {why}."
+        where = (
+            "Check the loader for NaN"
+            if given
+            else "Look at that sample, and for a root, a logarithm, a division, an exponential or a softmax over "
+            "nothing that it meets; the layers where it was seen are told with what followed"
         )
+        advice = f"{where} (samples are counted from 0); go back to a checkpoint if a step was taken with it."
         return Alarm(seen.step, "nan_input", "", sentence, math.nan, math.inf, advice, seen.step)
 
 
