@@ -79,6 +79,9 @@ def test_every_bound_has_a_bar_and_only_bounds_end_before_the_limit(shape):
 def test_a_bar_is_told_in_words_and_so_is_the_picture():
     titles = [node.text for node in drawn(certificate_overview(FULL.rows)).iter(f"{SVG}title")]
     assert titles[0] == ("hold-out, Clopper–Pearson: bound, error of this network at most 2.24 %, confidence 95 %")
+    unfinished = replace(GIBBS, kind=RowKind.VACUOUS, value=0.5468, reason="at least this, even with no error on D")
+    assert describe_row_bar(unfinished).endswith("vacuous, no bound was worked out, as it would be ≥ 54.6 %")
+    assert "at most" not in describe_row_bar(unfinished)
     assert describe_row_bar(GIBBS).endswith(
         "error of this network with Gaussian noise on its weights at most 31.0 %, confidence 95 %"
     )

@@ -35,12 +35,12 @@ from normgauge.instrument.unreached import told_parts
 from normgauge.render.numbers import UP, format_above, format_factor
 
 UNREACHED = (
-    "rows that do not reach the output at the samples (padding) count in the bound, in the gains, in what steps "
-    "reached and in their slack; σ and the layer named to stretch most are those of the others"
+    "rows that do not reach the output at the samples (padding) count in the bounds composed of layers, in their "
+    "gains, in what steps reached and in slack; σ and the layer named to stretch most are those of the others"
 )
 UNMOVED = (
-    "one move of the search would take more than its budget: what was found is about what the samples themselves "
-    "have, and steeper places were not looked for"
+    "one move of the search would take more than its budget: beside the samples only a few places were looked at, and "
+    "steeper ones may be missed"
 )
 PICTURES = 8  # most sensitive samples shown
 

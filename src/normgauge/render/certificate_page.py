@@ -37,7 +37,8 @@ ASSETS = ("page", "theory", "certificate")
 COLUMNS = ("row", "kind", "value", "confidence", "paid with", "about", "family", "why")
 AXIS = (
     "Bars end at the bound, so the truth lies somewhere in the bar. Left of the dashed line, which is the worst "
-    "possible value, a row says something; both sides are logarithmic, each with its own scale."
+    "possible value, a row says something; both sides are logarithmic, each with its own scale. Behind ≥ stands what a "
+    "bound would be at least: it was not worked out, as it says nothing."
 )
 STACKS = (
     "Blue: a term that leaves room. Red: a term that alone says nothing any more, or the largest of a row that does "

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from normgauge.core.certificate import NETWORK, Row, RowKind
 from normgauge.render import svg
 from normgauge.render.certificate_families import ordered_rows
-from normgauge.render.certificate_words import adds_up, format_term, row_confidence, row_limit, row_name, row_value
+from normgauge.render.certificate_words import (
+    adds_up,
+    format_term,
+    is_left_unfinished,
+    row_confidence,
+    row_limit,
+    row_name,
+    row_value,
+)
 from normgauge.render.markup import Content, Markup, sentence_markup
 from normgauge.render.numbers import plural
 from normgauge.render.svg import Axis, Shape
@@ -184,6 +192,8 @@ def _bar(row: Row, axis: Axis, top: float, shape: Shape) -> Markup:
 def describe_row_bar(row: Row) -> str:
     """Describe a row's bar in words."""
     sure = f", confidence {row_confidence(row)}" if row.confidence is not None else ""
+    if is_left_unfinished(row):
+        return f"{row_name(row)}: {row.kind}, no bound was worked out, as it would be {row_value(row)}"
     return f"{row_name(row)}: {row.kind}, {row.quantity} of {row.about} at most {row_value(row)}{sure}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from normgauge.core.certificate import GROUPS, GUESSING, NETWORK, Certificate, Consumed, Row, RowKind
 from normgauge.render.certificate_families import in_order, leading_rows, speaking_row
@@ -30,13 +30,14 @@ ONE_AT_A_TIME = (
 )
 
 
-def format_amount(value: float | None, quantity: str = "error", *, up: bool = False) -> str:
+def format_amount(value: float | None, quantity: str = "error", *, up: bool = False, down: bool = False) -> str:
     """A value as people read it: an error in percent, large ones as powers of ten.
 
     Args:
         value: the number.
         quantity: what it is a number of.
         up: round upwards, so that what is printed is a bound as well.
+        down: round downwards, so that the number is at least what is printed.
 
     >>> format_amount(0.02241, up=True), format_amount(0.02241), format_amount(1.38)
     ('2.25 %', '2.24 %', '138 %')
@@ -47,8 +48,8 @@ def format_amount(value: float | None, quantity: str = "error", *, up: bool = Fa
         return bare_number(value)
     if value >= PLAIN:
         log = 100 * math.log10(value)
-        return f"10^{(math.ceil(log) if up else round(log)) / 100:.2f}"
-    mode = ROUND_CEILING if up else ROUND_HALF_EVEN
+        return f"10^{(math.ceil(log) if up else math.floor(log) if down else round(log)) / 100:.2f}"
+    mode = ROUND_CEILING if up else ROUND_FLOOR if down else ROUND_HALF_EVEN
     share = quantity_is_share(quantity)
     exact = Decimal(repr(value)) * (100 if share else 1)
     rounded = Context(prec=DIGITS, rounding=mode).plus(exact)
@@ -66,10 +67,17 @@ def quantity_is_share(quantity: str) -> bool:
 
 
 def row_value(row: Row) -> str:
-    """The value of a row; bounds are rounded upwards."""
+    """The value of a row; bounds are rounded upwards, and one that was left unfinished is at least so much."""
     if row.kind is RowKind.SCORE:
         return bare_number(row.value)
+    if is_left_unfinished(row):
+        return f"≥ {format_amount(row.value, row.quantity, down=True)}"
     return format_amount(row.value, row.quantity, up=row.kind in (RowKind.BOUND, RowKind.VACUOUS))
+
+
+def is_left_unfinished(row: Row) -> bool:
+    """Whether a row was not worked out to its end, as it says nothing anyway: its value is what it is at least."""
+    return row.kind is RowKind.VACUOUS and row.reason.startswith("at least this")
 
 
 def format_term(row: Row, value: float) -> str:
