@@ -101,7 +101,26 @@ def test_what_is_quoted_of_a_stream_is_of_the_step_since_which_it_grows_and_of_t
     assert (alarm.began, alarm.layer, alarm.value) == (1, "blocks.6.norm", 243.0)
     assert "from 1 at blocks.1.norm to 243 at blocks.6.norm, at step 1 (root mean square" in alarm.sentence
     assert ("of the first sample" in alarm.sentence) == (not normed)  # what layers are given is read of one sample
-    assert alarm.advice.startswith("Lower the learning rate, too: the step at 1 moved") == (not normed)
+    assert alarm.advice.startswith("Lower the learning rate, to a tenth at first: the step at 1 moved") == (not normed)
+
+
+def test_a_rate_is_to_be_lowered_first_where_one_of_the_last_steps_was_gross():
+    """It need not be the step that is read when the stream is first seen to grow."""
+    places = [replace(place, role="matrix") for place in PLACES]
+
+    def advised(moved: float) -> str:
+        sign, found = Stream(places), []
+        facts = Facts(nodes={"AddBackward0": 10})
+        for step in range(1, 8):
+            growth = 1.0 if step < 5 else 3.0
+            rows = [{"entered": 0.5 * growth**k, "frobenius": 2.0, "update": 0.1} for k in range(len(places))]
+            if step == 3:
+                rows = [{**row, "update": moved} for row in rows]
+            found += sign.look(replace(reading(step, facts=facts, pairs={}), rows=rows))
+        return found[0].advice
+
+    assert "the step at 3 moved the median layer by 45%" in advised(0.9)
+    assert advised(0.4).startswith("Scale the branches")
 
 
 @pytest.mark.parametrize(

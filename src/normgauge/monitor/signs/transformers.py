@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
 from normgauge.monitor.sheet import Column
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, is_cold, median, relative_updates
@@ -18,10 +20,11 @@ from normgauge.monitor.thresholds import (
     STREAM_FACTOR,
     STREAM_GREW,
     SUMS,
-    TURN,
+    TURN_GROSS,
     WARM_STEPS,
 )
 
+LAST_STEPS = 5  # readings among which the longest step is looked for
 SCALED = 1.01  # factor of the logits over 1/√d above which they are not scaled by it
 
 
@@ -84,7 +87,7 @@ class Growth:
         said: from where to where, in words.
         value: the factor.
         crossed: what it was not to exceed.
-        turn: median ‖Δw‖/‖w‖ of the step read there, where it was measured.
+        turn: step and median ‖Δw‖/‖w‖ of the longest of the last steps that were read, where one was measured.
         jump: between which two layers most of the growth with depth lies, in words; empty where it is spread.
     """
 
@@ -93,7 +96,7 @@ class Growth:
     said: str
     value: float
     crossed: float
-    turn: float | None
+    turn: tuple[int, float] | None
     jump: str = ""
 
 
@@ -108,9 +111,13 @@ class Stream(Sign):
         self._readings = 0
         self._starts: dict[int, tuple[int, float]] = {}
         self._streak = Streak()
+        self._turns: deque[tuple[int, float]] = deque(maxlen=LAST_STEPS)
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare what the last normalizers are given with the first ones, and with their start."""
+        turn = median(relative_updates(seen, self._places))
+        if turn is not None:
+            self._turns.append((seen.step, turn))
         sizes = self._sizes(seen)
         for row, size in sizes.items():
             self._starts.setdefault(row, (seen.step, size))
@@ -137,7 +144,7 @@ class Stream(Sign):
         multiplied = blocks > STREAM_FACTOR and deep > limit
         if not (multiplied or (long > STREAM_GREW and seen.story.worse)):
             return None
-        name, turn = self._places[far].name, median(relative_updates(seen, self._places))
+        name, turn = self._places[far].name, max(self._turns, key=itemgetter(1), default=None)
         if multiplied:
             said = f"from {sizes[near]:.3g} at {self._places[near].name} to {sizes[far]:.3g} at {name}"
             jump = self._jump(sizes, deep)
@@ -153,10 +160,11 @@ class Stream(Sign):
         sentence = f"the residual stream{seen_at} grows {grown.said} (root mean square{of}).{grown.jump}"
         branches = "cale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
         advice = f"S{branches}"
-        if grown.turn is not None and grown.turn > TURN:
+        if grown.turn is not None and grown.turn[1] > TURN_GROSS:
+            at, turn = grown.turn
             advice = (
-                f"Lower the learning rate, too: the step at {grown.step} moved the median layer by {grown.turn:.0%} of "
-                f"the norm it had after it. And s{branches}"
+                f"Lower the learning rate, to a tenth at first: the step at {at} moved the median layer by {turn:.0%} "
+                f"of the norm it had after it. And s{branches}"
             )
         return Alarm(seen.step, "residual_growth", grown.layer, sentence, grown.value, grown.crossed, advice, began)
 
