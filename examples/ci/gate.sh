@@ -9,9 +9,9 @@
 #   1  a mistake; a reading, new or committed, that does not hold together; other weights when MODEL is built again (random
 #      ones, perhaps); a committed reading that is missing, was edited or cannot be compared: other samples, scopes,
 #      settings or version of normgauge. ALLOW="samples version" holds the gate all the same
-# The gate judges what is proved, so no time goes into a search for steep slopes. NEW.json is written in any case: to
-# accept a change, copy it over COMMITTED.json and commit that. The first time, before there is one, run it with FIRST=1.
-# QUIET=1 leaves out the tables.
+# The gate judges what is proved, so no time goes into a search for steep slopes. NEW.json is written wherever the network
+# could be measured, and is not there else: to accept a change, copy it over COMMITTED.json and commit that. The first
+# time, before there is one, run it with FIRST=1. QUIET=1 leaves out the tables.
 set -euo pipefail
 model=${1:?MODEL, as in net.py:build} batch=${2:?BATCH, as in net.py:batch}
 committed=${3:?COMMITTED.json} new=${4:?NEW.json}
@@ -43,6 +43,7 @@ verified() {  # what is wrong is said with QUIET=1 too
     if told=$(normgauge verify "$@"); then echo "$told"; else echo "$told" >&2 && return 1; fi
 }
 
+rm -f "$new"  # one of an earlier run would be taken for that of this network
 normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" || worse $?
 if [ "$status" != 0 ] && [ "$status" != 3 ]; then exit "$status"; fi
 if ! verified "$new" --model "$model"; then

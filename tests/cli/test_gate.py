@@ -322,6 +322,13 @@ def forged(reading: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 @digits_of_x86
+def test_a_reading_of_an_earlier_run_is_not_left_for_that_of_this_one(script, tmp_path):
+    stale = tmp_path / "new.json"
+    stale.write_text("{}")
+    code, _, _ = script("net.py:nowhere", "net.py:batch", "ci/reading.json", "new.json")
+    assert code == 1 and not stale.exists()
+
+
 @pytest.mark.parametrize("upper", [5.0, "inf"])
 def test_a_committed_reading_that_does_not_hold_together(script, tmp_path, upper):
     path = tmp_path / "ci/reading.json"

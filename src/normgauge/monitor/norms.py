@@ -54,6 +54,8 @@ TALLEST = 4  # long sides for each short one of a matrix that a device measures 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
 MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**19
 
+JUMP = 1.5  # factor by which what a proof is expected to cost may rise at a time
+
 MOST_READ = 2**24  # the same for what is read in one go by a graph, which holds its memory
 
 EVERY = slice(None)
@@ -210,7 +212,10 @@ class Part:
         begin = group.rows.index(self.rows[0])
         which = slice(begin, begin + len(self.rows))
         lowers = group.lower[which] if fresh else group.lowers(weights, which)
-        return factored_proof(weights, lowers.tolist(), self.rows, step)
+        begun = factored_proof(weights, lowers.tolist(), self.rows, step)
+        if begun is None and not fresh:  # directions that were left alone for long: a few more turns cost least
+            begun = factored_proof(weights, group.lowers(weights, which).tolist(), self.rows, step)
+        return begun
 
 
 class Norms:
@@ -312,7 +317,8 @@ class Norms:
 
     def book(self, part: Part, begun: Begun, seconds: float) -> None:
         """Note that the proof of one part was begun, what it took and what it spends."""
-        part.proved, part.cost = begun.step, seconds
+        part.proved = begun.step
+        part.cost = min(seconds, JUMP * part.cost) if part.cost else seconds  # one that went wrong is no measure
         if begun.chance:
             self._slots.update(dict.fromkeys(part.rows, begun.step // SLOT))
 

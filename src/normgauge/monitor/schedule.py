@@ -229,6 +229,7 @@ class Schedule:
 
     def due(self, step: int) -> bool:
         """Whether a step that comes next is to be read."""
+        self._pass(self.clock())  # steps that rested have earned something since the last call
         whole = self.by_count(step)
         if self._every is not None or self.readings < FIRST_READINGS:
             self.level = whole
@@ -356,13 +357,8 @@ class Schedule:
         """
         now = self.clock()
         mine = 0.0 if hidden else now - began + hooks
-        passed = 0.0 if self._call is None else now - self._call
-        self._call = now
+        self._pass(now)
         self._spent += mine
-        self._passed += passed
-        self._reading.earn(passed)
-        self._light.earn(passed)
-        self.proving.earn(passed)
         reading = 0.0 if hidden else mine - (self.proving.spent - self._proved)
         self._proved = self.proving.spent
         first, read_now, self._read_now = self.readings == 1 and self._read_now, self._read_now, False
@@ -372,6 +368,14 @@ class Schedule:
             self._spend(reading, self._level_now)
         if read_now:
             self._taken[self._level_now].append(reading)
+
+    def _pass(self, now: float) -> None:
+        """Let all accounts earn what the time since the last call brings."""
+        passed = 0.0 if self._call is None else now - self._call
+        self._call = now
+        self._passed += passed
+        for account in (self._reading, self._light, self.proving):
+            account.earn(passed)
 
     def _spend(self, seconds: float, level: Level) -> None:
         self._reading.spent += seconds
