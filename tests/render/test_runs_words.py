@@ -88,7 +88,10 @@ def test_a_share_beyond_the_budget_says_why(tmp_path, share, every, said):
             "After step 1 the folded product was 10^39.25 (estimated); from step 2 on it is not finite.",
         ),
         ([2.0, 2.01], "From step 1 on the folded product stays near 10^2.01 (estimated)."),
-        ([2.0, 2.01, None], "From step 1 to 2 the folded product stays near 10^2.01 (estimated)."),
+        (
+            [2.0, 2.01, None],
+            "From step 1 to 2 the folded product stayed near 10^2.01 (estimated); it was not read later.",
+        ),
         ([2.0, 5.0, 2.0], "After step 1 the folded product was 10^2.00, after step 3 10^2.00 (estimated)."),
         ([2.0, math.nan, 5.0], "After step 1 the folded product was 10^2.00, after step 3 10^5.00 (estimated)."),
         ([2.0], "After step 1 the folded product was 10^2.00 (estimated)."),

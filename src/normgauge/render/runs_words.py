@@ -70,11 +70,13 @@ def _folded(item: LabelledRun) -> str:
     said = f"After step {first:,} the folded product was 10^{start:.2f}"
     if last > first and max(values) - min(values) < MOVED:
         until = "on" if last == item.last else f"to {last:,}"
-        said = f"From step {first:,} {until} the folded product stays near 10^{now:.2f}"
+        stays = "stays" if last == item.last else "stayed"
+        said = f"From step {first:,} {until} the folded product {stays} near 10^{now:.2f}"
     elif last > first:
         said += f", after step {last:,} 10^{now:.2f}"
     lost = next((step for step, _ in pairs if step > last), None)
-    return f"{said} ({known}){'' if lost is None else f'; from step {lost:,} on it is not finite'}."
+    later = "" if last == item.last else "; it was not read later"
+    return f"{said} ({known}){later if lost is None else f'; from step {lost:,} on it is not finite'}."
 
 
 def _norms(item: LabelledRun) -> str:

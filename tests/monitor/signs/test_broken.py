@@ -12,7 +12,8 @@ from normgauge import Monitor
 from normgauge.monitor import thresholds
 from normgauge.monitor.facts import Facts, LayerFacts
 from normgauge.monitor.signs.sign import Alarm, Broken, broken_sample, finite_slope
-from tests.monitor.readings import HEAD, MAP, NORM, after, named, reading, rows, said, watched
+from normgauge.monitor.watch import AlarmWatch
+from tests.monitor.readings import HEAD, MAP, NORM, PLACES, after, named, reading, rows, said, watched
 
 CAUSES = {
     "nan input": ("nan_input", "", {"given": math.nan, "changed": {MAP: {"gradient": math.nan}}}, 1),
@@ -188,3 +189,13 @@ def test_a_layer_is_named_in_a_training_unless_clipping_by_norm_has_broken_all(t
     (alarm,) = found
     assert (alarm.alarm, alarm.layer) == ("nan", layer)
     assert ("output is finite" in alarm.sentence) == (clip == "norm")
+
+
+def test_where_the_forward_pass_broke_is_said_as_it_was_seen_and_before_the_first_step_nothing_was_trained():
+    first, follows = watched(), watched()
+    (alarm,) = first.observe(reading(31, math.nan, {NORM: {"sigma_rms": math.nan}}, pairs={}))
+    assert f"normalizer to see it is {alarm.layer}" in alarm.sentence and "checkpoint" in alarm.advice
+    (alarm,) = follows.observe(reading(31, math.nan, {NORM: {"sigma_rms": math.nan}}))
+    assert f"normalizer to see it follows {alarm.layer}" in alarm.sentence
+    (alarm,) = AlarmWatch(PLACES).observe(reading(1, math.nan, {NORM: {"sigma_rms": math.nan}}))
+    assert "checkpoint" not in alarm.advice and "mask with an empty row" in alarm.advice

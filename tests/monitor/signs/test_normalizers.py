@@ -31,6 +31,14 @@ def test_a_cause_is_named(case):
     named(*CAUSES[case])
 
 
+def test_weight_decay_is_not_blamed_for_what_it_cannot_have_taken():
+    """1 % a step takes 9 % in nine steps: a gain that has lost far more by then was moved by something else."""
+    watch = AlarmWatch(PLACES)
+    for step in range(1, 10):
+        lost = {"frobenius": 4.0 - 0.2 * step, "rate": 0.01, "weight_decay": 1.0}
+        assert "gamma_decay" not in [kind for kind, _ in said(watch.observe(reading(step, changed={NORM: lost})))]
+
+
 def test_statistics_on_their_way_are_not_stale():
     watch = AlarmWatch(PLACES)
     for step in range(1, 100):

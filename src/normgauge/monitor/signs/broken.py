@@ -115,13 +115,19 @@ class BrokenNumbers(Sign):
         return Alarm(seen.step, "half_overflow", layer, sentence, lost[1], HALF_LIMIT, advice, lost[0])
 
     def _somewhere(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
-        layer = self._feeding(seen, self._first(seen, "sigma_rms"))
-        which = "the first" if self._heard(seen) else "a"
-        where = f"; {which} normalizer to see it follows {layer}" if layer else ""
+        norm = self._first(seen, "sigma_rms")
+        layer, which = self._feeding(seen, norm), "the first" if self._heard(seen) else "a"
+        verb = "is" if norm is not None and layer == self._places[norm].name else "follows"
+        where = f"; {which} normalizer to see it {verb} {layer}" if layer else ""
         if self._suspect:
             layer, where = self._suspect, f"; before it the gradient of {self._suspect} was not finite"
         sentence = f"the loss is {lost[1]} at step {lost[0]}{where}. The input is finite where it was seen."
         advice = "Go back to a checkpoint; look for logs, roots and divisions in the loss, and at the learning rate."
+        if lost[0] <= 1:  # no step has been taken that could have done it
+            advice = (
+                "No step was taken before it: look in front of that place for a softmax over nothing (a mask with an "
+                "empty row), logs, roots and divisions, and at the initial weights."
+            )
         return Alarm(seen.step, "nan", layer, sentence, lost[1], math.inf, advice, lost[0])
 
     def _gradient(self, seen: Seen, row: int) -> Alarm:

@@ -172,6 +172,9 @@ def _free(rows: Sequence[Row], norm: int, feeding: int | None) -> float | None:
     return sigma / weight if weight else sigma
 
 
+MAINLY = 0.5  # share of what a gain has lost that weight decay must have taken to be the reason
+
+
 class Gains(Sign):
     """‖γ‖ of every normalizer against its level and its start."""
 
@@ -236,7 +239,8 @@ class Gains(Sign):
             return
         worst = min(left, key=lambda row: left[row])
         taken = max(seen.rows[row].get("rate", 0.0) * seen.rows[row].get("weight_decay", 0.0) for row in left)
-        if taken > GAMMA_DECAY and left[worst] < GAMMA_TOUCHED:
+        mainly = taken * seen.step >= -MAINLY * math.log(left[worst] or 1.0)
+        if taken > GAMMA_DECAY and left[worst] < GAMMA_TOUCHED and mainly:
             how, threshold = f"weight decay takes {taken:.2%} of it each step", GAMMA_TOUCHED
         elif len(left) >= 2 and max(left.values()) < GAMMA_SHRUNK:
             how, threshold = "all gains shrink together, which looks like weight decay on γ (inferred)", GAMMA_SHRUNK
