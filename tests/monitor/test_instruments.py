@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import torch
 from torch import nn
 
 from normgauge.monitor.instruments import Instruments
-from normgauge.monitor.layers import find_layers
+from normgauge.monitor.layers import WatchedLayer, find_layers
+from normgauge.monitor.schedule import Level
 from normgauge.monitor.sheet import Sheet, fetch_numbers
 
 
@@ -156,3 +158,36 @@ def test_a_weight_that_is_not_finite_has_no_finite_norm_and_one_that_is_0_has_no
     assert (rows[2]["norm_lower"], rows[2]["folded"]) == (0.0, 0.0)
     assert rows[4]["norm_lower"] > 0.0
     assert math.isnan(instruments.totals(rows)["log10_P_w_lower"])
+
+
+def test_gradients_that_are_made_for_a_reading_live_until_what_reads_them_is_launched(monkeypatch):
+    """A device is told where they lie: memory that was let go of by then may be somebody else's."""
+    net = nn.Sequential(nn.Embedding(40, 8, sparse=True), nn.Flatten(), nn.Linear(16, 3))
+    made: list[weakref.ref[torch.Tensor]] = []
+    whole, launch = WatchedLayer.gradient.fget, Instruments._launch
+    assert whole is not None
+
+    def gradient(layer: WatchedLayer) -> torch.Tensor | None:
+        found = whole(layer)
+        if found is not None and layer.role == "embedding":
+            made.append(weakref.ref(found))
+        return found
+
+    seen: list[bool] = []
+
+    def launched(self, name, *rest):
+        if isinstance(name, tuple) and name[0] == "told":
+            seen.extend(ref() is not None for ref in made)
+        return launch(self, name, *rest)
+
+    monkeypatch.setattr(WatchedLayer, "gradient", property(gradient))
+    monkeypatch.setattr(Instruments, "_launch", launched)
+    instruments = Instruments(net, find_layers(net), [], unexpected)
+    for level in (Level.PLAIN, Level.LIGHT):
+        instruments.arm(level)
+        net(torch.tensor([[1, 2], [3, 4]])).square().sum().backward()
+        made.clear()
+        instruments.read()
+        assert seen and all(seen)
+    instruments.close()
+    assert all(ref() is None for ref in made)  # and no longer

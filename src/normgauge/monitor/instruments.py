@@ -97,6 +97,7 @@ class Instruments:
         self._launches, self._owned = Launches(), Owned()
         self._block: Block | None = None
         self._launching = False
+        self._alive: list[Tensor | None] = []  # gradients of the reading that is being taken
         self._squares: dict[Hashable, Any] = {}  # what adds up the squares of gradients on a device
         self._scales: dict[Level, dict[int, Tensor]] = {}  # of normalizers, where readings of a level leave them
         self._fronts: dict[str, int] = {}  # layer to the row of the normalizer whose output is its input
@@ -191,6 +192,7 @@ class Instruments:
         layout = self._laid_out()
         heard = self._normalizers.hear(self._norms, self._listener, layout.weights, sheet)
         sums: list[Sum] = []
+        self._alive.clear()
         small = large = None
         level = min(self._level, Level.PLAIN)
         if level is Level.LIGHT:
@@ -222,6 +224,7 @@ class Instruments:
         state = [tensor for part in kept for tensor in part.state]
         summed = tuple((rows, column) for rows, column, _ in sums)
         self._launch(("told", level), (small, large, summed), told, sheet, state)
+        self._alive.clear()  # what was launched is done before their memory is anybody else's
         if level is Level.PLAIN:
             self._read_weights(layout, turns, rich, sheet)
         self._listener.forget()
@@ -466,6 +469,9 @@ class Instruments:
         if not weights or vectors.rows != [row for row, _ in weights]:
             return None  # others came since the step before: they are in the next reading
         gradients = [self.layers[row].gradient for row, _ in weights]
+        self._alive += (
+            gradients  # some are made here, as dense ones of sparse ones, and kernels are told where they lie
+        )
         if vectors is self._samples:
             known = {row: slope for row, slope in zip(vectors.rows, gradients, strict=True) if slope is not None}
             self._read_norms(known, "gradient", sums, sheet)
