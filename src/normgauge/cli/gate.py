@@ -133,7 +133,7 @@ class Gate:
     def _notes(self, a: Reading, b: Reading) -> Iterator[str]:
         """What a gate compares and a person should know."""
         if a == b:
-            yield "both are one measurement"
+            yield "alike to the seconds they took: perhaps one measurement"
         elif a.weights and b.weights:
             yield "same weights" if a.weights == b.weights else "other weights"
         if a.model != b.model:
