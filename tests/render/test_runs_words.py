@@ -13,6 +13,7 @@ import pytest
 
 from normgauge.core import store
 from normgauge.render.runs_console import headline, run_blocks, run_snapshot
+from normgauge.render.runs_curves import curves
 from normgauge.render.runs_data import labelled_runs
 from normgauge.render.runs_words import is_over, run_sentences
 from normgauge.render.table import Grid
@@ -105,3 +106,31 @@ def test_a_product_is_said_to_stay_only_where_it_was_read_and_a_number(tmp_path,
     writer.close()
     (item,) = labelled_runs([store.read(tmp_path)])
     assert said in run_sentences(item)
+
+
+@pytest.mark.parametrize(
+    ("rates", "ended", "said"),
+    [
+        ([0.001, 0.01, 0.02], False, "rises to the last step read: from 0.001 at step 1 to 0.02 at 3."),
+        ([0.001, 0.01, 0.02], True, "rose to the last step read: from 0.001 at step 1 to 0.02 at 3."),
+        ([0.0, 0.01, 0.02], True, "rose to the last step read: from 0 at step 1 to 0.02 at 3."),
+        ([0.001, 0.02, 0.02], False, None),  # a warm-up that came to its end
+        ([0.001, 0.03, 0.02], False, None),
+        ([0.01, 0.011, 0.012], False, None),
+        ([0.0, 0.0, 0.0], False, None),
+    ],
+)
+def test_a_rate_that_never_stops_rising_is_told_and_drawn(tmp_path, rates, ended, said):
+    writer = store.create(tmp_path, header())
+    for number, rate in enumerate(rates, 1):
+        writer.append({**step(number), "lr": rate})
+    if ended:
+        writer.append({"kind": "end", "step": 3, "share": 0.01})
+    writer.close()
+    (item,) = labelled_runs([store.read(tmp_path)])
+    told = [sentence for sentence in run_sentences(item) if sentence.startswith("The learning rate ")]
+    assert told == ([f"The learning rate {said}"] if said else [])
+    assert ("Learning rate (observed)" in curves([item])) == (len(set(rates)) > 1)
+    assert any(
+        row[0] == "learning rate" for block in run_blocks([item]) if isinstance(block, Grid) for row in block.rows
+    )

@@ -132,7 +132,12 @@ class AlarmWatch:
 
     def _weighed(self, alarm: Alarm) -> Alarm:
         """The alarm; while the loss falls, lowering a rate may make things worse, and so it says to wait first."""
-        if alarm.alarm not in WATCHED or not self.story.falls:
+        if alarm.alarm not in WATCHED:
+            return alarm
+        if self.story.rising:
+            rates = f"from {self.story.first_rate:.3g} at first to {self.story.rate:.3g} at step {self.story.step}"
+            alarm = replace(alarm, sentence=f"{alarm.sentence} The learning rate was still rising, {rates}.")
+        if not self.story.falls:
             return alarm
         wait = f"At step {alarm.step} the loss still fell: watch it. Where it no longer falls:"
         return replace(alarm, advice=f"{wait} {alarm.advice[:1].lower()}{alarm.advice[1:]}")

@@ -17,9 +17,10 @@ from normgauge.render.table import Grid
 
 FLAT = 1e-9
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH, WORST, ALARMS, NOTES = 16, 8, 6, 5
+WIDTH, WORST, ALARMS, NOTES = 12, 8, 6, 5
 TOTALS = (
     ("loss", "loss"),
+    ("lr", "learning rate"),
     ("log10_folded", "log10 folded product"),
     ("log10_P_w_lower", "log10 P_w, depends on the gauge"),
     ("log10_prod_inv_sigma_rms", "log10 Π1/σ (rms), depends on the gauge"),

@@ -13,6 +13,7 @@ from normgauge.render.numbers import log_enclosure
 from normgauge.render.runs_data import LabelledRun, loss_series, total_evidence
 from normgauge.render.runs_incidents import incident_sentence, run_incidents
 
+RISEN = 2.0  # factor from which a learning rate that still rises is worth a word
 MOVED = 0.1  # decades below which a total is said to stay where it is
 PATIENCE, RHYTHM = 60.0, 20.0  # seconds, and usual times between two lines, after which a run is not being written
 SLACK = 1.05  # factor over the budget that is not worth a word
@@ -33,7 +34,9 @@ def run_sentences(item: LabelledRun) -> list[str]:
     if not item.run.steps:
         return ["The run has a header and no step yet."]
     return [
-        sentence for sentence in (_incidents(item), _loss(item), _folded(item), _norms(item), _state(item)) if sentence
+        sentence
+        for sentence in (_incidents(item), _loss(item), _rate(item), _folded(item), _norms(item), _state(item))
+        if sentence
     ]
 
 
@@ -56,6 +59,19 @@ def _loss(item: LabelledRun) -> str:
         return f"The loss is {now:.3g}."
     way = "fell" if now < start else "rose"
     return f"The loss {way} from {start:.3g} at step {first:,} to {now:.3g} at step {last:,}."
+
+
+def _rate(item: LabelledRun) -> str:
+    """Where the learning rate came to, if it never stopped rising: a warm-up without an end looks like that."""
+    rates = item.run.total("lr")
+    values = [value for _, value in rates]
+    if len(rates) < 3 or max(RISEN * values[0], *values[:-1]) >= values[-1]:
+        return ""
+    (first, start), (last, now) = rates[0], rates[-1]
+    rose = "rises" if item.run.end is None else "rose"
+    return (
+        f"The learning rate {rose} to the last step read: from {start:.3g} at step {first:,} to {now:.3g} at {last:,}."
+    )
 
 
 def _folded(item: LabelledRun) -> str:

@@ -36,6 +36,15 @@ def test_logits_that_grew_are_named_before_they_saturate():
     assert shown(Attention, "logit_max", grown)[:1] == [("attention_growth", "blocks.0.norm")]
 
 
+def test_growth_is_dated_by_the_layer_that_is_named():
+    sign, found = Attention(PLACES), []
+    lines = [[2.0, 2.0], [90.0, 2.0], [90.0, 95.0], [2.0, 95.0]]  # one layer crosses at step 2, another at step 3
+    for step, logits in enumerate(lines, 1):
+        changed = {row: {"logit_max": logit} for row, logit in enumerate(logits)}
+        found += sign.look(reading(step, changed=changed))
+    assert [(alarm.layer, alarm.began) for alarm in found] == [("blocks.0.norm", 2), ("blocks.1.norm", 3)]
+
+
 @pytest.mark.parametrize(("factor", "named"), [(3.0, 1), (1.3, 0)])
 def test_a_stream_that_grows_with_depth_is_named(factor, named):
     sizes = [0.02, *(factor**k for k in range(6))]
@@ -163,6 +172,7 @@ def test_a_warm_up_comes_first_where_there_is_none(rates, adaptive, first):
         seen = reading(step, 2.0, {0: {"logit_max": 1.8 * 1.2**step}}, facts=facts, pairs={}, rate=rate)
         found += watch.observe(seen)
     assert found[0].alarm == "attention_growth" and found[0].advice.startswith(first)
+    assert ("The learning rate was still rising, from 0.1 at first to" in found[0].sentence) == (rates[-1] > 0.1)
 
 
 @pytest.mark.parametrize(("fall", "waits"), [(0.95, True), (1.0, False)])

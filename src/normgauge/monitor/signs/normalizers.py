@@ -207,7 +207,7 @@ class Gains(Sign):
     def _dead(self, seen: Seen, row: int, size: float, level: float) -> Alarm:
         name, passes = self._places[row].name, "little" if size else "nothing"
         sentence = (
-            f"{name}: ‖γ‖ fell from {level:.3g} to {size:.3g} at step {seen.step}, so that {passes} passes this "
+            f"{name}: ‖γ‖ is down to {size:.3g} at step {seen.step}, from {level:.3g}, so that {passes} passes this "
             f"normalizer from then on; {self._reached(seen, row)}."
         )
         advice = "Look at what writes to γ (pruning, an optimizer group, a loaded state)."

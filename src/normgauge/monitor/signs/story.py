@@ -203,6 +203,11 @@ class Story:
         return self.first_rate is not None and self.first_rate < 0.5 * self.largest
 
     @property
+    def rising(self) -> bool:
+        """Whether the learning rate has risen since the first step, and still does."""
+        return self.warmed and self.steady_for <= 1 and self.step > SETTLED
+
+    @property
     def rate_set(self) -> int:
         """Step at which the learning rate came to its largest: the first that was heard, where it never rose."""
         return max(self._rose, 1)

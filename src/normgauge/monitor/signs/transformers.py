@@ -46,14 +46,19 @@ class Attention(Sign):
             return
         if any(logit > 3 * self._starts[row][1] and logit > LOGIT_HIGH / 5 for row, logit in logits.items()):
             seen.story.ask(seen.step + max(1, seen.step // 4), everything=True)  # growing: it takes many steps, or few
-        row = max(logits, key=lambda row: logits[row])
-        logit = logits[row]
-        grew = logit > LOGIT_HIGH and logit > LOGIT_GREW * self._starts[row][1]
-        count, began = self._streak.see(logit > LOGIT_SATURATED or grew, seen.step)
-        if count >= START_READINGS:
-            yield self._say(seen, row, logit, grew, began)
-        elif count:
+        since = {row: self._streak.see(self._large(row, logit), seen.step, row) for row, logit in logits.items()}
+        lasting = [row for row, (count, _) in since.items() if count >= START_READINGS]
+        if lasting:
+            row = max(lasting, key=lambda row: logits[row])
+            yield self._say(seen, row, logits[row], self._grew(row, logits[row]), since[row][1])
+        elif any(count for count, _ in since.values()):
             seen.story.ask(seen.step + 1, everything=True)
+
+    def _large(self, row: int, logit: float) -> bool:
+        return logit > LOGIT_SATURATED or self._grew(row, logit)
+
+    def _grew(self, row: int, logit: float) -> bool:
+        return logit > LOGIT_HIGH and logit > LOGIT_GREW * self._starts[row][1]
 
     def _say(self, seen: Seen, row: int, logit: float, grew: bool, began: int) -> Alarm:
         name, (first, start) = self._places[row].name, self._starts[row]
