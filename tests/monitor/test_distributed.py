@@ -23,8 +23,8 @@ from normgauge.core.errors import StoreError
 from normgauge.monitor.distributed import FIRST_GAP, LONGEST, Team
 from normgauge.monitor.layers import WatchedLayer, find_layers
 from normgauge.monitor.listener import inverse_sigma
-from normgauge.monitor.schedule import FIRST_TURNS
 from normgauge.monitor.sheet import Exchanged, Sheet, fetch_numbers
+from normgauge.monitor.turning import FIRST_TURNS
 from tests.monitor.workers import STEPS, network, train
 
 ROOT = Path(__file__).parents[2]

@@ -158,10 +158,10 @@ def test_norms_that_others_overtake_stay_within_a_per_cent() -> None:
             right.mul_(0.99).add_(torch.randn_like(right), alpha=0.14)
             weights[k] = weights[k] + lr * (left @ right).sign()
         plan.reads(step)
-        found = numbers(group, weights, plan.turns)
-        plan.turned(step, group.gained)
+        found = numbers(group, weights, plan.turning.turns)
+        plan.turning.turned(step, group.gained)
         short += [1 - found[k]["norm_lower"] / truth(weight) for k, weight in enumerate(weights)]
-        turned += plan.turns
+        turned += plan.turning.turns
     assert min(short) >= 0.0 and max(short[6:]) < 0.008  # three directions at twice the turns: 0.012
     assert turned < 1.2 * steps
 

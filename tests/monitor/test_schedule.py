@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from normgauge.monitor import schedule
+from normgauge.monitor.rotation import PROOF_STEPS, Account
 from normgauge.monitor.schedule import (
     CREDIT,
     DENSE_STEPS,
@@ -12,10 +13,8 @@ from normgauge.monitor.schedule import (
     GAP,
     LONGEST_STEPS,
     LOOK,
-    PROOF_STEPS,
     PROVING,
     READING,
-    Account,
     Level,
     Schedule,
 )
@@ -104,10 +103,10 @@ def test_directions_turn_oftener_at_first_after_a_pause_and_while_norms_move(clo
     plan = Schedule(0.03, 1, 0)
     turns = {}
     for step in [*range(1, 60), 70, 71, 72]:
-        plan.moving = step == 72
+        plan.turning.moving = step == 72
         plan.level = Level.PLAIN
         plan.reads(step)
-        turns[step] = plan.turns
+        turns[step] = plan.turning.turns
     assert {turns[step] for step in range(1, 11)} == {8} and {turns[step] for step in range(11, 51)} == {2}
     assert {turns[step] for step in range(51, 60, 2)} == {1} and {turns[step] for step in range(52, 60, 2)} == {0}
     assert [turns[step] for step in (70, 71, 72)] == [4, 1, 4]
@@ -278,25 +277,25 @@ def test_an_account_never_goes_over_its_share() -> None:
 def test_directions_turn_as_often_as_that_finds_something(clock):
     plan, gains = Schedule(0.03, 1, 0), {60: 1.01, 61: 1.0}
     turned = []
-    plan.turned(0, 1.0)  # as the warm-up told: they are six
+    plan.turning.turned(0, 1.0)  # as the warm-up told: they are six
     for step in range(1, 81):
         plan.reads(step)
-        if plan.turns:
+        if plan.turning.turns:
             turned.append(step)
-            plan.turned(step, gains.get(step, 1.0))
+            plan.turning.turned(step, gains.get(step, 1.0))
     assert turned[:50] == list(range(1, 51))
     assert turned[50:] == [54, 58, 62, 66, 70, 74, 78]  # nothing was found, so every fourth step
-    plan.turned(78, 1.01)
+    plan.turning.turned(78, 1.01)
     later = []
     for step in range(81, 100):
         plan.reads(step)
-        if plan.turns:
+        if plan.turning.turns:
             later.append(step)
-            plan.turned(step, 1.01 if step < 90 else 1.001)
+            plan.turning.turned(step, 1.01 if step < 90 else 1.001)
     assert later == list(range(81, 100))  # a turn at every step while it finds one per cent, or enough to go on
-    plan.turned(99, None)  # nothing turned: nothing is known
+    plan.turning.turned(99, None)  # nothing turned: nothing is known
     plan.reads(100)
-    assert plan.turns == 1
+    assert plan.turning.turns == 1
 
 
 def test_what_a_device_hides_is_booked_by_its_own_time(clock: Clock) -> None:

@@ -24,7 +24,8 @@ from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
 from normgauge.monitor.replay import compiled_part
-from normgauge.monitor.schedule import DENSE_STEPS, GAP, LONGEST_SECONDS, LONGEST_STEPS, PROOF_STEPS, Level, Schedule
+from normgauge.monitor.rotation import PROOF_STEPS
+from normgauge.monitor.schedule import DENSE_STEPS, GAP, LONGEST_SECONDS, LONGEST_STEPS, Level, Schedule
 from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, is_ahead, recorded_event
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size, finite_slope
 from normgauge.monitor.signs.story import Story
@@ -135,7 +136,7 @@ class Monitor:
         self._schedule = Schedule(budget, every, self._number, on_host=self._instruments.device.type == "cpu")
         self._team.begin(self._number)
         self._guarded(self._instruments.warm_up)
-        self._schedule.turned(self._number, self._instruments.norms.gained)
+        self._schedule.turning.turned(self._number, self._instruments.norms.gained)
         self._arm()
         self._team.release(self._layers)
 
@@ -319,8 +320,10 @@ class Monitor:
         if silent:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")
-        sheet = self._instruments.read(self._schedule.turns)
-        self._schedule.turned(self._number, self._instruments.norms.gained)  # the same on all that share weights
+        sheet = self._instruments.read(self._schedule.turning.turns)
+        self._schedule.turning.turned(
+            self._number, self._instruments.norms.gained
+        )  # the same on all that share weights
         self._capped.put(sheet, self._instruments.layers)
         for sentence, key in self._capped.sentences():
             self._note(sentence, key)
@@ -394,7 +397,7 @@ class Monitor:
     def _finish(self, step: int, when: float, lr: float | None, sheet: Sheet, asked: bool) -> None:
         losses = list(sheet.losses.items())
         rows = self._instruments.finish(sheet, lr, step)
-        self._schedule.moving = (
+        self._schedule.turning.moving = (
             self._team.alone and self._instruments.moving
         )  # several processes turn as often as each other
         summary = self._instruments.totals(rows)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
+
+from normgauge.monitor.rotation import PROOF_STEPS, Account, Rotation
+from normgauge.monitor.turning import Turning
 
 # Parts of the budget for readings and for proofs before it is known what they cost; the rest is a reserve
 READING, PROVING = 0.45, 0.5
@@ -31,22 +32,6 @@ RICH_STEPS = 10  # what moves slowly, or costs as much as all the rest, is read 
 
 LIGHT_PART = 2 / 3  # of what readings may take goes to light ones at most, so that whole ones come too
 
-WORTH = 4  # lines' worth of proofs that a line is taken for where the budget has not enough: most goes to proofs
-
-PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next reading comes half as late again
-
-# How often directions turn at a reading where norms have just moved or some steps were not read; and in a training that
-# has just begun, up to so many steps or at such a reading: Adam's first steps can double a norm along a new direction
-TURNS, FIRST_TURNS, FIRST_STEPS = 4, 8, 10
-EARLY_TURNS = 2  # from then on, until the first 50 steps are over
-
-# The same on a CPU, which keeps more directions: after steps that were not read, at the start, and later
-BLOCK_TURNS, FIRST_BLOCK_TURNS = 2, 4
-
-# Where every step is read it turns them every so many steps: more often while a turn finds more than the first of these
-# parts of a norm, and less while it finds less than the second
-FOUND, FOUND_LITTLE, LONGEST_PACE = 2e-3, 5e-4, 4
-
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
 
@@ -62,34 +47,6 @@ class Level(IntEnum):
     ALERT = 1
     PLAIN = 2
     RICH = 3
-
-
-@dataclass(slots=True)
-class Account:
-    """A share of the training time, saved up and spent.
-
-    Attributes:
-        share: of the time that passes; 0.03 is three seconds in a hundred.
-        earned: seconds saved up so far.
-        spent: seconds taken.
-    """
-
-    share: float
-    earned: float = 0.0
-    spent: float = 0.0
-
-    @property
-    def left(self) -> float:
-        """Seconds that may be spent."""
-        return self.earned - self.spent
-
-    def earn(self, seconds: float) -> None:
-        """Save up the share of ``seconds`` that have passed."""
-        self.earned += self.share * seconds
-
-    def affords(self, seconds: float) -> bool:
-        """Whether spending ``seconds`` more stays within what was earned."""
-        return self.spent + seconds <= self.earned
 
 
 def clock(*, on_host: bool) -> Callable[[], float]:
@@ -112,8 +69,7 @@ class Schedule:
         level: how much the reading that is due holds.
         proving: the account of proofs.
         readings: taken so far.
-        turns: how often directions turn at the reading that is being taken.
-        moving: whether the last reading that has come found norms that rise fast.
+        turning: how often directions turn at each.
         late: whether a line came later than wanted because nothing was left for it.
         uncovered: share of the time that measuring would have to take for lines and proofs to come as often as wanted;
             0 where the budget has it.
@@ -131,16 +87,11 @@ class Schedule:
         self._taken = {level: deque[float](maxlen=REMEMBERED) for level in Level}
         self._spent = self._passed = self._proved = 0.0
         self._call: float | None = None
-        self._read_now = self.late = self.moving = False
-        self._renew_at: int | None = None
-        self._short = False  # whether the budget has not enough for lines and proofs
-        self._at_once = True  # whether every layer could be proved anew at this reading
-        self._next = self._rotation = 0.0  # seconds of the proof that is due next, and of one of every layer
+        self._read_now = self.late = False
+        self._rotation = Rotation(self.proving)
+        self.turning = Turning(first, DENSE_STEPS)
         self.readings = self._look_at = self._apart = 0
         self._whole = self._rich = self._alert = first - DENSE_STEPS  # the last steps that were read so
-        self.turns = 1
-        self._pace: int | None = None  # steps between turns, where what they find is told
-        self._turned_at = first
 
     @property
     def share(self) -> float:
@@ -166,7 +117,7 @@ class Schedule:
         """Note that a reading is being taken at this step."""
         self._level_now = self.level
         if self.level >= Level.PLAIN:
-            self.turns = self._turns(step)
+            self.turning.reads(step)
             self._whole = step
         if self.level is Level.RICH:
             self._rich = step
@@ -174,38 +125,8 @@ class Schedule:
             self._alert = step
         self._apart = max(step - self._last, self._apart) if self.level is Level.ALERT else step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
-        self._at_once = self.proving.affords(self._rotation)
+        self._rotation.reads()
         self.readings += 1
-
-    def _turns(self, step: int) -> int:
-        done, left_out = step - self._first, step - self._whole > 1
-        if self._pace is not None:
-            return self._block_turns(step, done, left_out)
-        if done <= FIRST_STEPS or (left_out and done <= DENSE_STEPS):
-            return FIRST_TURNS
-        if left_out or self.moving:
-            return TURNS
-        if done <= DENSE_STEPS:
-            return EARLY_TURNS
-        return step % 2  # where every step is read a turn at each second one follows as well
-
-    def _block_turns(self, step: int, done: int, left_out: bool) -> int:
-        if done <= FIRST_STEPS or (left_out and done <= DENSE_STEPS):
-            return FIRST_BLOCK_TURNS
-        if left_out or self.moving:
-            return BLOCK_TURNS
-        return int(done <= DENSE_STEPS or step - self._turned_at >= (self._pace or 1))
-
-    def turned(self, step: int, gained: float | None) -> None:
-        """Take in by which factor the turn at this step raised a norm; None where none was made, or on a device."""
-        if gained is None:
-            return
-        self._turned_at, pace = step, self._pace or 2
-        if gained > 1 + FOUND:
-            pace = 1
-        elif gained < 1 + FOUND_LITTLE:
-            pace += 1
-        self._pace = min(max(pace, 1), LONGEST_PACE)
 
     def by_count(self, step: int) -> Level:
         """How much a reading holds that is due by counted steps."""
@@ -255,15 +176,11 @@ class Schedule:
 
     def _overdue_at(self, step: int) -> int:
         """The step at which a line is overdue, or a reading at which a proof is renewed that the account affords."""
-        longest = self._last + LONGEST_STEPS
-        if self._renew_at is None:
-            return longest
         line = self._cost_of(Level.LIGHT)
-        proofs = max(self._next, min(self._rotation, WORTH * line)) if self._short else self._rotation
-        lacking = max(0.0, proofs + self._unpaid(line) - self.proving.left)
-        earned = self.proving.share * self._passed / max(1, step - self._first)
-        saved_at = step + math.ceil(lacking / earned) if lacking and earned else step if not lacking else longest
-        return min(longest, max(self._renew_at, saved_at, self._last + GAP))
+        earned = self._passed / max(1, step - self._first)
+        renewed = self._rotation.renewed_at(step, line, self._unpaid(line), earned)
+        longest = self._last + LONGEST_STEPS
+        return longest if renewed is None else min(longest, max(renewed, self._last + GAP))
 
     def _waiting(self, step: int) -> int:
         """Steps until a whole reading is earned or a line is overdue; looking at the accounts takes time as well."""
@@ -295,12 +212,7 @@ class Schedule:
         """
         if self._every is not None:  # by counted steps alone, so that lines do not depend on the clock
             return age is None or age + self._every > PROOF_STEPS
-        self._next = cost
-        if age is not None and age + AHEAD * max(self._apart, GAP) <= PROOF_STEPS:
-            return False  # the reading after this one is early enough
-        if age is not None and age + LOOK < PROOF_STEPS and not self._at_once:
-            return False  # some would be left behind, and need a line of their own soon
-        return self.proving.affords(cost)
+        return self._rotation.takes(cost, age, max(self._apart, GAP))
 
     def share_out(self, step: int, proofs: float, oldest: int) -> None:
         """Share the budget out between readings and proofs, so that both come as often as wanted where it has that.
@@ -310,16 +222,16 @@ class Schedule:
             proofs: seconds that proving every layer once takes; 0 where that is not known.
             oldest: the step of the oldest proof.
         """
-        self._renew_at, self._rotation = oldest + PROOF_STEPS - LOOK, proofs
+        self._rotation.seconds, self._rotation.oldest = proofs, oldest
         done = step - self._first
         if self._every is not None or not (proofs and done and self._passed):
             return
         passes = self._passed / done * PROOF_STEPS  # seconds until every layer is to be proved again
         wanted, line = ROOM * proofs / passes, ROOM * self._cost_of(Level.LIGHT) / passes
         both = self._budget * (READING + PROVING)
+        self._rotation.short = wanted + line > ROOM * both
         if done > 2 * DENSE_STEPS:  # by then the costs are known
-            self.uncovered = wanted + line if wanted + line > ROOM * both else 0.0
-        self._short = wanted + line > ROOM * both
+            self.uncovered = wanted + line if self._rotation.short else 0.0
         self.proving.share = min(wanted + min(line, wanted), max(both - line, LEAST * both))
         self._reading.share = both - self.proving.share
         self._light.share = LIGHT_PART * self._reading.share

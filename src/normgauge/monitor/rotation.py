@@ -1,0 +1,99 @@
+"""When every layer is proved anew, out of an account that proofs have of their own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next reading comes half as late again
+EARLY = 5  # steps before that a line is wanted for it
+
+WORTH = 4  # lines' worth of proofs that a line is taken for where the budget has not enough: most goes to proofs
+
+
+@dataclass(slots=True)
+class Account:
+    """A share of the training time, saved up and spent.
+
+    Attributes:
+        share: of the time that passes; 0.03 is three seconds in a hundred.
+        earned: seconds saved up so far.
+        spent: seconds taken.
+    """
+
+    share: float
+    earned: float = 0.0
+    spent: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds that may be spent."""
+        return self.earned - self.spent
+
+    def earn(self, seconds: float) -> None:
+        """Save up the share of ``seconds`` that have passed."""
+        self.earned += self.share * seconds
+
+    def affords(self, seconds: float) -> bool:
+        """Whether spending ``seconds`` more stays within what was earned."""
+        return self.spent + seconds <= self.earned
+
+
+@dataclass(slots=True)
+class Rotation:
+    """Proofs of every layer, one after the other or all at one reading, where the account affords that.
+
+    Attributes:
+        account: what proofs are paid from.
+        seconds: that a proof of every layer takes; 0 where that is not known.
+        oldest: the step of the oldest proof; None before there are any.
+        short: whether the budget has not enough for lines and proofs as often as wanted.
+    """
+
+    account: Account
+    seconds: float = 0.0
+    oldest: int | None = None
+    short: bool = False
+    _next: float = 0.0  # seconds of the proof that was asked for last, which is the next one where it was not taken
+    _whole: bool = True  # whether the account had a proof of every layer when this reading began
+
+    def reads(self) -> None:
+        """Note that a reading begins."""
+        self._whole = self.account.affords(self.seconds)
+
+    def takes(self, cost: float, age: int | None, apart: int) -> bool:
+        """Whether a proof is taken at this reading.
+
+        Args:
+            cost: seconds it takes.
+            age: of the proof it replaces, in steps; None where there is none.
+            apart: steps until the next reading, about.
+        """
+        self._next = cost
+        if age is not None and age + AHEAD * apart <= PROOF_STEPS:
+            return False  # the reading after this one is early enough
+        if age is not None and age + EARLY < PROOF_STEPS and not self._whole:
+            return False  # some would be left behind, and need a line of their own soon
+        return self.account.affords(cost)
+
+    def renewed_at(self, step: int, line: float, unpaid: float, passed: float) -> int | None:
+        """The step at which a line is worth taking for proofs: they are due, and the account affords both.
+
+        Args:
+            step: that comes next.
+            line: seconds a line takes.
+            unpaid: seconds of these that the account of proofs has to give.
+            passed: seconds that pass in a step.
+
+        Returns:
+            None where no proof was taken yet, or nothing is earned.
+        """
+        if self.oldest is None:
+            return None
+        proofs = max(self._next, min(self.seconds, WORTH * line)) if self.short else self.seconds
+        lacking = max(0.0, proofs + unpaid - self.account.left)
+        earned = self.account.share * passed
+        if lacking and not earned:
+            return None
+        saved_at = step + math.ceil(lacking / earned) if lacking else step
+        return max(self.oldest + PROOF_STEPS - EARLY, saved_at)
