@@ -22,7 +22,7 @@ def network() -> nn.Sequential:
         (lambda out, y: functional.cross_entropy(out, y), "mean", 3),
         (lambda out, y: functional.mse_loss(out, out.detach() + 1, reduction="sum"), "sum", 0),
         (lambda out, y: (out - 1).square().sum(), "sum", 0),
-        (lambda out, y: functional.cross_entropy(out, y, reduction="sum") / 64, "", 0),
+        (lambda out, y: functional.cross_entropy(out, y, reduction="sum") / 64, "", 3),
     ],
 )
 def test_the_reduction_is_read_from_the_graph_of_the_loss(loss, reduction, classes):
@@ -73,3 +73,57 @@ def test_an_output_that_stands_for_many_is_not_kept():
     model, passes = network().eval(), Passes()
     torch.func.vmap(lambda x: passes.leave(model, model(x[None])) or x)(torch.randn(3, 4))
     assert passes.made is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "squashed", "classes", "entropy"),
+    [
+        (lambda out, y: functional.cross_entropy(out, y), None, 3, True),
+        (lambda out, y: functional.cross_entropy(out.view(2, 32, 3)[:, 1:].flatten(0, 1), y[2:]), None, 3, True),
+        (lambda out, y: functional.cross_entropy(out.log_softmax(-1), y), None, 3, True),  # is what it was
+        (lambda out, y: functional.cross_entropy(10 * out.softmax(-1), y), None, 3, True),  # at a scale, on purpose
+        (lambda out, y: functional.cross_entropy(out.softmax(-1).double(), y), ("LogSoftmax", "softmax"), 3, True),
+        (
+            lambda out, y: functional.cross_entropy(out.softmax(-1).view(2, 32, 3)[:, 1:].flatten(0, 1), y[2:]),
+            ("LogSoftmax", "softmax"),
+            3,
+            True,
+        ),
+        (
+            lambda out, y: functional.cross_entropy(out.sigmoid(), y, label_smoothing=0.1) + 1,
+            ("LogSoftmax", "sigmoid"),
+            3,
+            False,
+        ),
+        (lambda out, y: functional.nll_loss(out.softmax(-1), y), ("NllLoss", "softmax"), 0, True),
+        (
+            lambda out, y: functional.binary_cross_entropy_with_logits(out.sigmoid(), torch.rand(64, 3)),
+            ("BinaryCrossEntropyWithLogits", "sigmoid"),
+            0,
+            False,
+        ),
+        (lambda out, y: functional.cross_entropy(out, y, reduction="sum") / 64, None, 3, False),
+        (lambda out, y: functional.cross_entropy(out, y) + out.square().mean(), None, 3, False),
+    ],
+)
+def test_what_a_loss_is_given_is_read_from_its_graph(loss, squashed, classes, entropy):
+    passes, out = Passes(), network()(torch.randn(64, 4))
+    made = loss(out, torch.randint(3, (64,)))
+    made.backward()
+    passes.reduce(made)
+    assert (passes.squashed, passes.classes, passes.entropy) == (squashed, classes, entropy)
+    known = facts_of(network(), [], [], passes)
+    assert (known.squashed, known.entropy) == (squashed, entropy)
+
+
+@pytest.mark.parametrize(
+    ("made", "coupled"),
+    [
+        (lambda given: torch.optim.Adam(given, weight_decay=0.1), True),
+        (lambda given: torch.optim.AdamW(given, weight_decay=0.1), False),
+        (lambda given: torch.optim.Adam(given), False),
+        (lambda given: torch.optim.SGD(given, 0.1, weight_decay=0.1), False),
+    ],
+)
+def test_decay_that_adam_divides_is_told_from_its_own(made, coupled):
+    assert facts_of(network(), [], [made(network().parameters())], Passes()).coupled == coupled

@@ -60,4 +60,4 @@ def test_old_proofs_are_told_in_words_and_what_bounds_nothing_is_left_out(tmp_pa
     (row,) = run_layer_rows(labelled_runs([store.read(tmp_path)])[0])
     assert row_cells(row)[0] == "≤ 2.26, 17 steps ago"
     assert row_cells(replace(row, values=(0.0, *row.values[1:])))[0] == "≤ 2.26, 17 steps ago"
-    assert row_cells(replace(row, values=(2.0, *row.values[1:])))[0] == "≥ 2 (≤ 2.26, 17 steps ago)"
+    assert row_cells(replace(row, values=(2.0, *row.values[1:])))[0] == "≥ 2 (was ≤ 2.26, 17 steps ago)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +19,20 @@ MOST_NODES = 4000  # of the graph of a pass that are looked at
 KEPT = 1 << 18  # numbers of an output that are kept from step to step, to tell which sample broke
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}  # as autograd numbers them
 HOPS = 4  # from a loss to the node that reduced it
+MOST_AT_LOSS = 16  # nodes next to a loss among which the end of the network is looked for
+
+# Nodes that move or copy numbers, and those that leave some out
+PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Squeeze", "Unsqueeze")
+PICKING = ("Slice", "Select", "Index")
+
+# The same for tensors that are spread over processes
+SPREADING = ("_ToTorchTensorBackward", "_FromTorchTensorBackward", "RedistributeBackward")
+
+MOST_HOPS = 6
+
+# What takes logits at the end of a network, or their logarithms, and what makes none of them
+ENDS = ("LogSoftmax", "BinaryCrossEntropyWithLogits", "NllLoss")
+SQUASHES = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
 
 # Settings by which an optimizer is known whose steps do not grow with the gradient: Adam, RMSprop, Adadelta, Adagrad,
 # Rprop, Adafactor, Muon
@@ -66,6 +80,9 @@ class Facts:
         nodes: how often each operation was met in the first pass.
         reduction: of the loss, where it is seen: ``mean``, ``sum`` or ``none``.
         classes: how many there are, where the loss is a cross entropy.
+        entropy: whether it is the mean of one and nothing else.
+        squashed: which of `ENDS` is given what a softmax or a sigmoid has made, and by which.
+        coupled: whether an optimizer like Adam adds the decay of weights to the gradient that it divides.
     """
 
     layers: Sequence[LayerFacts] = ()
@@ -75,6 +92,9 @@ class Facts:
     nodes: Mapping[str, int] = field(default_factory=dict)
     reduction: str = ""
     classes: int = 0
+    entropy: bool = False
+    squashed: tuple[str, str] | None = None
+    coupled: bool = False
 
     def of(self, row: int) -> LayerFacts:
         """The layer of this row; an ordinary one where nothing is known."""
@@ -102,6 +122,7 @@ class Passes:
         target: what the loss compared it with, where a module of torch did.
         reduction: of that module.
         classes: how many classes a cross entropy was given.
+        entropy, squashed: as in `Facts`.
         shape: of the last output.
     """
 
@@ -114,6 +135,9 @@ class Passes:
         self.target: Tensor | None = None
         self.reduction = ""
         self.classes = 0
+        self.entropy = False
+        self.squashed: tuple[str, str] | None = None
+        self._judged = False
         self.shape: tuple[int, ...] = ()
 
     def leave(self, module: nn.Module, output: Any) -> None:
@@ -154,15 +178,16 @@ class Passes:
     def reduce(self, loss: Any) -> None:
         """See how the loss handed in was reduced, from its graph."""
         node = loss.grad_fn if isinstance(loss, Tensor) else None
+        if node is not None and not self._judged:
+            self._judged = True
+            self.entropy = node.name().startswith("NllLoss") and _reduction(node) == "mean"
+            self._judge_end(node)
         for _ in range(HOPS):
             if node is None:
                 return
             name = node.name()
-            said = getattr(node, "_saved_reduction", None)
-            if isinstance(said, int):
-                self.reduction = REDUCTIONS.get(said, "")
-                if name.startswith("NllLoss"):
-                    self.classes = self.classes or (self.shape[1] if len(self.shape) > 1 else 0)
+            if (said := _reduction(node)) is not None:
+                self.reduction = said
                 return
             if name.startswith(("SumBackward", "MeanBackward")):
                 self.reduction = "sum" if name.startswith("Sum") else "mean"
@@ -170,6 +195,27 @@ class Passes:
             if name.startswith(("Div", "Mul")):
                 return  # somebody scales it: what it amounts to is theirs
             node = next((parent for parent, _ in node.next_functions if parent is not None), None)
+
+    def _judge_end(self, loss: Any) -> None:
+        """See what takes the logits, how many there are, and whether they are what it takes."""
+        left, seen = deque([loss]), 0
+        while left and seen < MOST_AT_LOSS:
+            node, seen = left.popleft(), seen + 1
+            end = next((name for name in ENDS if node.name().startswith(name)), None)
+            if end is None:
+                left += [parent for parent, _ in node.next_functions if parent is not None]
+                continue
+            given = _picked_from(node.next_functions[0][0])
+            name = "" if given is None else given.name().removesuffix("Backward0")
+            if name == "LogSoftmax":
+                left.append(given)
+                continue
+            if end == "LogSoftmax":
+                shape = node._input_metadata[0].shape
+                self.classes = self.classes or (shape[1] if len(shape) > 1 else 0)
+            if name in SQUASHES:
+                self.squashed = end, SQUASHES[name]
+            return
 
 
 def facts_of(model: nn.Module, layers: Sequence[WatchedLayer], optimizers: Sequence[Any], passes: Passes) -> Facts:
@@ -186,7 +232,38 @@ def facts_of(model: nn.Module, layers: Sequence[WatchedLayer], optimizers: Seque
         passes.nodes,
         passes.reduction,
         passes.classes,
+        passes.entropy,
+        passes.squashed,
+        any(group.get("decoupled_weight_decay") is False for group in groups if group.get("weight_decay")),
     )
+
+
+def _reduction(node: Any) -> str | None:
+    """How a loss was reduced, by its node; None where it is no loss of torch."""
+    said = getattr(node, "_saved_reduction", None)
+    return REDUCTIONS.get(said, "") if isinstance(said, int) else None
+
+
+def behind(node: Any) -> Any:
+    """The first node that does more than move numbers."""
+    for _ in range(MOST_HOPS):
+        if node is None:
+            return None
+        name = node.name()
+        if name.removesuffix("Backward0") not in PASSING and name not in SPREADING:
+            return node
+        node = node.next_functions[0][0]
+    return node
+
+
+def _picked_from(node: Any) -> Any:
+    """The first node that does more than move numbers, or leave some out."""
+    for _ in range(MOST_HOPS):
+        node = behind(node)
+        if node is None or not node.name().startswith(PICKING):
+            return node
+        node = node.next_functions[0][0]
+    return node
 
 
 def operations_of(node: Any) -> Mapping[str, int]:

@@ -24,7 +24,7 @@ from normgauge.monitor.attention import (
     saving_is_plain,
     told_apart,
 )
-from normgauge.monitor.facts import Loss, Passes
+from normgauge.monitor.facts import Loss, Passes, behind
 from normgauge.monitor.layers import WatchedLayer, by_channel, part_here
 from normgauge.monitor.replay import Replay, compiled_part
 from normgauge.monitor.schedule import clock
@@ -33,15 +33,7 @@ from normgauge.monitor.schedule import clock
 LAYER_NORM = "NativeLayerNormBackward0"  # the only one that saves means and σ as one number a sample
 SAVING = ("NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "NativeLayerNorm", "NativeGroupNorm")
 
-# Nodes that move or copy numbers: followed on the way from a normalizer to the weight in front of it
-PASSING = ("View", "UnsafeView", "Reshape", "Permute", "Transpose", "T", "ToCopy", "Clone", "Squeeze", "Unsqueeze")
-
-# The same for tensors that are spread over processes
-SPREADING = ("_ToTorchTensorBackward", "_FromTorchTensorBackward", "RedistributeBackward")
-
 LINEAR = ("Addmm", "Mm", "Convolution", "Bmm", "Linear", "MkldnnConvolution", "CudnnConvolution")
-
-MOST_HOPS = 6
 
 MOST_TAKEN = 4  # layers fed by data that are looked at in one step
 
@@ -286,7 +278,7 @@ class Listener:
         if module in self._ordinary:
             return
         whole = module if isinstance(module, nn.MultiheadAttention) else None
-        found = attention_behind(given.grad_fn if whole is None else _input_behind(output[0].grad_fn))
+        found = attention_behind(given.grad_fn if whole is None else _inputbehind(output[0].grad_fn))
         if found is None:
             self._ordinary.add(module)
             return
@@ -309,7 +301,7 @@ class Listener:
         if not (self._replaying and channels):  # σ of a few samples is not that of the batch
             node: Any = output.grad_fn
             if node is not None and node.name() != LAYER_NORM:
-                node = _behind(node)
+                node = behind(node)
             if node is not None and node.name() == LAYER_NORM:
                 spread.means.append(node._saved_result1.detach())
                 spread.inverse.append(node._saved_result2.detach())
@@ -382,7 +374,7 @@ def _unhooked(handle: Any) -> None:
 
 def inverse_sigma(module: nn.Module, given: Tensor, output: Tensor) -> Tensor:
     """1/√(σ² + ε) as this pass used it: saved by autograd, from stored statistics, or computed from the input."""
-    node = _behind(output.grad_fn)
+    node = behind(output.grad_fn)
     if module.training and (saved := _saved_by(node)) is not None:  # stored statistics leave nothing saved
         return saved
     form = of_torch(module, given.dtype) or of_module(module)
@@ -411,9 +403,9 @@ def _heads(module: Any, given: Tensor, products: Products) -> int:
     return products.query.shape[0] // (given.shape[0] if given.ndim > 2 else 1)
 
 
-def _input_behind(node: Any) -> Any:
+def _inputbehind(node: Any) -> Any:
     """What goes into the linear map that made this, as a node."""
-    linear = _behind(node)
+    linear = behind(node)
     if linear is None or not linear.name().startswith(LINEAR):
         return None
     return linear.next_functions[1 if linear.name().startswith("Addmm") else 0][0]
@@ -421,24 +413,12 @@ def _input_behind(node: Any) -> Any:
 
 def weight_before(given: Tensor) -> int | None:
     """The parameter whose linear map made this tensor, by identity; None where something else did."""
-    node = _behind(given.grad_fn)
+    node = behind(given.grad_fn)
     if node is None or not node.name().startswith(LINEAR):
         return None
     for parent, _ in node.next_functions:
-        leaf = _behind(parent)
+        leaf = behind(parent)
         variable = getattr(leaf, "variable", None)
         if isinstance(variable, Tensor) and variable.ndim >= 2:
             return id(variable)
     return None
-
-
-def _behind(node: Any) -> Any:
-    """The first node that does more than move numbers."""
-    for _ in range(MOST_HOPS):
-        if node is None:
-            return None
-        name = node.name()
-        if name.removesuffix("Backward0") not in PASSING and name not in SPREADING:
-            return node
-        node = node.next_functions[0][0]
-    return node

@@ -418,6 +418,8 @@ class Monitor:
         )  # fmt: skip
         for said in self._watch.observe(seen, whole=whole):
             self._journal.say(said)
+        for sentence, key in self._watch.remarks(seen):
+            self._note(sentence, key)
         self._shown = step if whole else self._shown
         record: dict[str, Any] = {
             "step": step,

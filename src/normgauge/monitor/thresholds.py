@@ -62,6 +62,7 @@ LOSS_RISEN = 2.0  # factor against the first loss
 LOSS_RELAPSED = 5.0  # factor against the best mean, where that is at least half the first loss
 LOSS_SUSPECT = 1.5  # factor above which the next step is read
 LOSS_GAIN, LOSS_FELT = 0.05, 0.05  # parts of the first loss that count as a gain, and as a loss off its best
+LOSS_LEFT = 0.2  # part of the first loss down to which a run has still a way to go
 LOSS_HARM = 0.2  # part of the first loss by which it rises where steps are too long
 LOSS_FAR = 100.0  # factor against the largest of the first losses, where some are below 0
 STUCK_STEPS, LOSS_STUCK = 60, 0.97  # losses after which the mean should be below this share of the first ones
@@ -78,6 +79,8 @@ STATISTICS_MOMENTUM = 0.97  # momentum of running statistics that keeps next to 
 # Share of half a unit in the last place below which most of the weights stay where they are: for steps of Adam, whose
 # length is known, and for steps that are estimated from one gradient
 ROUNDED, ROUNDED_GUESS = 1.0, 0.5
+COUPLED, COUPLED_LEFT = 0.1, 0.4  # decay over the loss's gradient within Adam, and what is left of the weights
+UNEVEN = 3.0  # times what guessing evenly costs, and nats above it, that the first loss is remarkable
 HALF_LEAST = 5.9604645e-08  # smallest positive number of float16
 
 # Factor of the mean of some losses in a row against their level, and how many usual spreads above it

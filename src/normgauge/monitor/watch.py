@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from normgauge.monitor.signs.broken import BrokenNumbers, BrokenSample
@@ -11,13 +11,16 @@ from normgauge.monitor.signs.flow import DeadUnits, NoGradient, Vanishing
 from normgauge.monitor.signs.normalizers import Epsilon, Gains, MissingNormalizer, SigmaShift, StaleStatistics
 from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, TooSmall
 from normgauge.monitor.signs.settings import (
+    CoupledDecay,
     EpsLost,
     EvalMode,
     NotInOptimizer,
     RateFaded,
+    Squashed,
     StatisticsMomentum,
     SteppedTwice,
     UpdateLost,
+    remarks,
 )
 from normgauge.monitor.signs.sign import Alarm, Consequence, Place, Seen, Sign
 from normgauge.monitor.signs.story import Story
@@ -27,8 +30,8 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 
 # In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
 SIGNS: tuple[type[Sign], ...] = (
-    BrokenSample, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum, RateFaded,
-    UpdateLost,
+    BrokenSample, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
+    RateFaded, UpdateLost, CoupledDecay,
     MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,
@@ -78,6 +81,7 @@ class AlarmWatch:
 
     def __init__(self, places: Sequence[Place], story: Story | None = None) -> None:
         self.story = Story() if story is None else story
+        self._places = places
         self._signs = [sign(places) for sign in SIGNS]
         self._each = [sign for sign in self._signs if sign.each]
         self._incidents: list[Incident] = []
@@ -105,6 +109,10 @@ class AlarmWatch:
             for incident in self._incidents:
                 incident.reading, incident.shown, incident.step = self._readings, seen.step, seen.step
         return found
+
+    def remarks(self, seen: Seen) -> Iterator[tuple[str, str]]:
+        """What is worth a note at this reading, and the name under which it is said once."""
+        return remarks(replace(seen, story=self.story), self._places)
 
     def _over(self, incident: Incident, step: int) -> bool:
         return self._readings - incident.reading > QUIET and step - incident.shown > FOLDED_STEPS

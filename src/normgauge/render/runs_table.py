@@ -129,7 +129,7 @@ def row_cells(row: LayerRow) -> list[str]:
     norm = enclosure(row.values[0] or None if row.norm_upper is None else row.values[0], row.norm_upper)
     if row.norm_upper is None and row.proved is not None:
         proved = f"{enclosure(None, row.proved[0])}, {plural(row.proved[1], 'step')} ago"
-        norm = proved if norm == ABSENT else f"{norm} ({proved})"
+        norm = proved if norm == ABSENT else f"{norm} (was {proved})"
     return [norm, *(format_number(value, 3) for value in row.values[1:])]
 
 

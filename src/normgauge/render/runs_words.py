@@ -10,9 +10,10 @@ from statistics import median
 
 from normgauge.core.store.numbers import read_number
 from normgauge.render.numbers import log_enclosure
-from normgauge.render.runs_data import LabelledRun, loss_series, total_evidence
+from normgauge.render.runs_data import LabelledRun, Pairs, loss_series, total_evidence
 from normgauge.render.runs_incidents import incident_sentence, run_incidents
 
+STOOD, STANDING = 0.02, 100  # part of a loss that is no progress, and steps to tell
 RISEN = 2.0  # factor from which a learning rate that still rises is worth a word
 MOVED = 0.1  # decades below which a total is said to stay where it is
 PATIENCE, RHYTHM = 60.0, 20.0  # seconds, and usual times between two lines, after which a run is not being written
@@ -58,7 +59,15 @@ def _loss(item: LabelledRun) -> str:
     if start == now:
         return f"The loss is {now:.3g}."
     way = "fell" if now < start else "rose"
-    return f"The loss {way} from {start:.3g} at step {first:,} to {now:.3g} at step {last:,}."
+    return f"The loss {way} from {start:.3g} at step {first:,} to {now:.3g} at step {last:,}{_stands(series, last)}."
+
+
+def _stands(series: Pairs, last: int) -> str:
+    """Since when the loss has made nothing of it, where that is most of the run: by the middle ones of a few lines."""
+    middles = [(series[i + 2][0], median([value for _, value in series[i : i + 5]])) for i in range(len(series) - 4)]
+    lowest = min((value for _, value in middles), default=0.0)
+    near = next((step for step, value in middles if value <= lowest + STOOD * abs(lowest)), last)
+    return f"; since step {near:,} it has hardly moved" if last - near > last / 2 and last > STANDING else ""
 
 
 def _rate(item: LabelledRun) -> str:

@@ -94,3 +94,64 @@ def test_a_rate_that_came_to_nothing_is_named_and_the_end_of_a_schedule_is_not()
     assert (alarm.alarm, alarm.began) == ("rate_vanished", 33)
     linear = told(1000, lambda step: 0.1 * (1 - step / 1000))
     assert AlarmWatch(PLACES, linear).observe(reading(1000, facts=facts(), rate=0.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (("LogSoftmax", "softmax"), "cannot fall below 3.2."),
+        (("NllLoss", "softmax"), "the numbers themselves. Its gradient is small."),
+        (("BinaryCrossEntropyWithLogits", "sigmoid"), "what a sigmoid makes: it squashes them again"),
+    ],
+)
+def test_a_loss_of_logits_that_is_given_none_is_named(end, said):
+    (alarm, *others) = AlarmWatch(PLACES).observe(reading(1, facts=facts(squashed=end, classes=65)))
+    assert alarm.alarm == "squashed_logits" and said in alarm.sentence and not others
+
+
+@pytest.mark.parametrize(
+    ("coupled", "left", "losses", "named"),
+    [
+        (True, 0.3, [3.0] * 20, 1),
+        (False, 0.3, [3.0] * 20, 0),  # AdamW: such weights are as small as its rate makes them
+        (True, 0.6, [3.0] * 20, 0),
+        (True, 0.3, [3.0 * 0.9**k for k in range(20)], 0),  # it learns all the same
+        (True, 0.3, [3.0] + [0.1] * 19, 0),  # and this one has learnt
+    ],
+)
+def test_decay_inside_adam_that_takes_the_weights_away_is_named(coupled, left, losses, named):
+    watch, known, found = AlarmWatch(PLACES), facts(coupled=coupled, adaptive=True), []
+    for step, loss in enumerate(losses, 1):
+        size = {"frobenius": 2.4 * left, "weight_decay": 0.1, "gradient": 0.2}
+        found += watch.observe(reading(step, loss, dict.fromkeys((0, 2, 4, 6), size), facts=known))
+    assert [alarm.alarm for alarm in found if alarm.alarm == "coupled_decay"] == ["coupled_decay"] * named
+
+
+@pytest.mark.parametrize(
+    ("first", "classes", "entropy", "said"),
+    [(44.1, 65, True, 1), (4.5, 65, True, 0), (44.1, 65, False, 0), (44.1, 0, True, 0), (3.0, 2, True, 0)],
+)
+def test_a_first_loss_far_above_guessing_is_worth_a_note(first, classes, entropy, said):
+    watch = AlarmWatch(PLACES)
+    seen = reading(1, first, facts=facts(classes=classes, entropy=entropy))
+    watch.observe(seen)
+    assert ["10.6 times what guessing evenly among 65 classes" in s for s, _ in watch.remarks(seen)] == [True] * said
+
+
+@pytest.mark.parametrize(
+    ("dtype", "update", "rate", "said"),
+    [
+        (torch.bfloat16, 0.0, 0.1, 1),
+        (torch.bfloat16, 0.01, 0.1, 0),
+        (torch.float32, 0.0, 0.1, 0),
+        (torch.bfloat16, 0.0, 0.0, 0),
+    ],
+)
+def test_gains_that_half_precision_cannot_step_are_worth_a_note(dtype, update, rate, said):
+    watch, known = AlarmWatch(PLACES), facts({row: replace(HELD, dtype=dtype) for row in range(len(PLACES))})
+    told = []
+    for step in range(1, 5):
+        seen = reading(step, changed={row: {"update": update} for row in (1, 3, 5)}, facts=known, rate=rate)
+        watch.observe(seen)
+        told += watch.remarks(seen)
+    assert len({key for _, key in told}) == said and all("in 3 of 3 normalizers" in sentence for sentence, _ in told)

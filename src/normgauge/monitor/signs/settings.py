@@ -7,15 +7,20 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, median
 from normgauge.monitor.thresholds import (
+    COUPLED,
+    COUPLED_LEFT,
     HALF_LEAST,
+    LOSS_LEFT,
+    MEMORY,
     MODE_STEPS,
     RATE_GONE,
     ROUNDED,
     ROUNDED_GUESS,
     START_READINGS,
     STATISTICS_MOMENTUM,
+    UNEVEN,
 )
 from normgauge.render.numbers import shortened_names
 
@@ -186,6 +191,59 @@ class UpdateLost(Setting):
         return step / size / unit
 
 
+class Squashed(Setting):
+    """A loss that takes logits and is given what a softmax or a sigmoid has made."""
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Read it off the graph of the first loss."""
+        if seen.facts.squashed is None:
+            return
+        end, made = seen.facts.squashed
+        count = seen.facts.classes
+        if end == "NllLoss":
+            what = (
+                f"the loss takes logarithms of probabilities and is given what a {made} makes, the numbers themselves"
+            )
+        else:
+            what = f"the loss takes logits and is given what a {made} makes: it squashes them again, between 0 and 1"
+        floor = math.log1p((count - 1) / math.e) if count > 1 else 0.0
+        least = f", and its cross entropy over {count} classes cannot fall below {floor:.3g}"
+        sentence = f"{what}. Its gradient is small{least if end == 'LogSoftmax' and count > 1 else ''}."
+        advice = f"Give the loss the numbers in front of the {made}; the network may apply it where it is used."
+        yield Alarm(seen.step, "squashed_logits", "", sentence, floor, 0.0, advice, 1)
+
+
+class CoupledDecay(Sign):
+    """Weight decay within the gradient that Adam divides by its size, which takes the weights away."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._streak = Streak()
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare decay and gradient of the loss in every matrix and convolution, and what is left of the weights."""
+        rows = [row for row in self._rows("matrix", "conv") if seen.facts.of(row).learns and self._places[row].size > 0]
+        known = [(self._over(seen, row), seen.rows[row].get("frobenius", 0.0) / self._places[row].size) for row in rows]
+        times, left = (median([pair[k] for pair in known]) or 0.0 for k in (0, 1))
+        story = seen.story
+        idle = story.count >= MEMORY and not story.falls and story.mean > LOSS_LEFT * story.start
+        shown = seen.facts.coupled and times > COUPLED and 0.0 < left < COUPLED_LEFT and idle
+        count, began = self._streak.see(shown, seen.step)
+        if count >= START_READINGS:
+            sentence = (
+                f"weight decay takes the weights away: Adam adds it to the gradient and divides both by their size. In "
+                f"the median layer it is {times:.2g} times the loss's gradient at step {seen.step}, always in one "
+                f"direction, and the norm is down to {left:.0%} of its start."
+            )
+            advice = "Use AdamW, whose decay is apart from the gradient; or a far smaller weight_decay."
+            yield Alarm(seen.step, "coupled_decay", "", sentence, times, COUPLED, advice, began)
+
+    def _over(self, seen: Seen, row: int) -> float:
+        numbers = seen.rows[row]
+        decay, slope = numbers.get("weight_decay", 0.0) * numbers.get("frobenius", 0.0), numbers.get("gradient", 0.0)
+        return decay / slope if slope > 0.0 else 0.0
+
+
 class RateFaded(Setting):
     """A learning rate that has come to nothing long before the end."""
 
@@ -200,3 +258,39 @@ class RateFaded(Setting):
             advice = "Look at the schedule: one made for epochs may be stepped for each batch."
             share = story.rate / story.largest
             yield Alarm(seen.step, "rate_vanished", "", sentence, share, RATE_GONE, advice, story.low_since)
+
+
+def remarks(seen: Seen, places: Sequence[Place]) -> Iterator[tuple[str, str]]:
+    """What is worth a note and is no fault: a sentence, and its name, under which it is said once."""
+    yield from _first_loss(seen)
+    yield from _still_gains(seen, places)
+
+
+def _first_loss(seen: Seen) -> Iterator[tuple[str, str]]:
+    first, classes = seen.story.first, seen.facts.classes
+    even = math.log(classes) if classes > 1 and seen.facts.entropy else math.inf
+    if first > max(UNEVEN * even, even + UNEVEN):
+        sentence = (
+            f"the first loss, {first:.3g}, is {first / even:.1f} times what guessing evenly among {classes} classes "
+            f"costs ({even:.3g}): the logits are large before anything is learnt. Initialize the last layer smaller, "
+            "or the embedding it shares its weight with."
+        )
+        yield sentence, "first loss"
+
+
+def _still_gains(seen: Seen, places: Sequence[Place]) -> Iterator[tuple[str, str]]:
+    gains = [
+        (place.name, numbers["update"], facts.dtype)
+        for row, (place, numbers) in enumerate(zip(places, seen.rows, strict=False))
+        if place.role == "norm" and (facts := seen.facts.of(row)).dtype in LAST_PLACE and facts.learns
+        and numbers.get("gradient", 0.0) > 0.0 and "update" in numbers
+    ]  # fmt: skip
+    still = [name for name, update, _ in gains if update == 0.0]
+    if 2 * len(still) > len(gains) and seen.story.rate and seen.story.steady_for >= START_READINGS:
+        dtype = gains[0][2]
+        sentence = (
+            f"{shortened_names(still, SHOWN)}: at step {seen.step} γ did not move, in {len(still)} of {len(gains)} "
+            f"normalizers. Their steps are rounded away: a γ of 1 in {str(dtype).removeprefix('torch.')} takes up none "
+            f"below {LAST_PLACE[dtype]:.1g}. Keep float32 weights for the optimizer (autocast) if they are to learn."
+        )
+        yield sentence, "gains"

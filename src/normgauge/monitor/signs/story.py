@@ -13,6 +13,7 @@ from normgauge.monitor.thresholds import (
     LOSS_FELT,
     LOSS_GAIN,
     LOSS_HARM,
+    LOSS_LEFT,
     LOSS_LONG,
     LOSS_RELAPSED,
     LOSS_RISEN,
@@ -224,7 +225,7 @@ class Story:
             RATE_GONE_STEPS, RATE_GONE_SHARE * self.low_since
         ):
             return False
-        return self.count == 0 or self.mean > 0.2 * self.start
+        return self.count == 0 or self.mean > LOSS_LEFT * self.start
 
 
 def _fell(losses: Sequence[float]) -> bool:

@@ -147,7 +147,8 @@ class Stream(Sign):
         self._readings += 1
         limit = STREAM_DEEP if self._readings <= START_READINGS else STREAM_GREW  # what is learnt may grow it, too
         multiplied = blocks > STREAM_FACTOR and deep > limit
-        if not (multiplied or (long > STREAM_GREW and seen.story.worse)):
+        learnt = self._readings > START_READINGS and seen.story.falls  # it did not begin so, and does no harm yet
+        if learnt or not (multiplied or (long > STREAM_GREW and seen.story.worse)):
             return None
         name, turn = self._places[far].name, max(self._turns, key=itemgetter(1), default=None)
         if multiplied:
