@@ -112,11 +112,11 @@ def test_a_loss_of_logits_that_is_given_none_is_named(end, said):
 @pytest.mark.parametrize(
     ("coupled", "left", "losses", "named"),
     [
-        (True, 0.3, [3.0] * 20, 1),
-        (False, 0.3, [3.0] * 20, 0),  # AdamW: such weights are as small as its rate makes them
-        (True, 0.6, [3.0] * 20, 0),
-        (True, 0.3, [3.0 * 0.9**k for k in range(20)], 0),  # it learns all the same
-        (True, 0.3, [3.0] + [0.1] * 19, 0),  # and this one has learnt
+        (True, 0.3, [3.0] * 30, 1),
+        (False, 0.3, [3.0] * 30, 0),  # AdamW: such weights are as small as its rate makes them
+        (True, 0.6, [3.0] * 30, 0),
+        (True, 0.3, [3.0 * 0.9**k for k in range(30)], 0),  # it learns all the same
+        (True, 0.3, [3.0] + [0.1] * 29, 0),  # and this one has learnt
     ],
 )
 def test_decay_inside_adam_that_takes_the_weights_away_is_named(coupled, left, losses, named):
