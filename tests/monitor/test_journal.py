@@ -34,7 +34,8 @@ def written(tmp_path, steps, **options):
     records = []
     journal = Journal(store.create(tmp_path, {}), [records.append], None, **options)
     for step in steps:
-        journal.line({"step": step}, [float(step)], [{"norm_lower": 1 / 3, "norm_upper": 1 / 3}])
+        totals = {"log10_P_w": 1 / 3, "log10_P_w_lower": 1 / 3, "chance": 1e-7 / 3, "log10_prod_l2": None}
+        journal.line({"step": step, "totals": totals}, [float(step)], [{"norm_lower": 1 / 3, "norm_upper": 1 / 3}])
     journal.close()
     return [record for record in records if record["kind"] == "step"]
 
@@ -55,3 +56,5 @@ def test_every_reading_is_a_line_where_asked_for_and_ends_are_rounded_outward(tm
     assert [line["step"] for line in lines] == list(range(1, 601))
     (lower,), (upper,) = (lines[0]["columns"][name] for name in ("norm_lower", "norm_upper"))
     assert lower < 1 / 3 < upper and upper - lower < 1e-5
+    totals = lines[0]["totals"]
+    assert totals["log10_P_w_lower"] < 1 / 3 < totals["log10_P_w"] and totals["chance"] > 1e-7 / 3

@@ -208,6 +208,52 @@ def test_an_exchanged_module_of_the_same_shape_is_followed(tmp_path):
     assert sigmas[2] < 9 and 3 not in sigmas and sigmas[4] > 10  # the pass before it was noticed was not heard
 
 
+def test_what_is_taken_out_or_gets_another_shape_is_said_once_and_measured_as_it_is(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 2)
+        kept = model[3]
+        model[3] = nn.Identity()
+        model[4] = nn.Linear(8, 3)
+        loop(model, monitor, 2)
+        nn.init.constant_(kept.weight, 100.0)  # is measured no more
+        loop(model, monitor, 1)
+    run, last = store.read(tmp_path), model
+    assert run.layers == ["0", "1", "3", "4", "4 (from step 3)"]
+    (said,) = (note["sentence"] for note in run.notes)
+    assert said == "3, 4: no part of the model any more at step 3; not measured since."
+    assert [step for step, _ in run.series("norm_lower", "3")] == [1, 2]
+    assert [step for step, _ in run.series("norm_lower", "4")] == [1, 2]
+    assert [step for step, _ in run.series("norm_lower", "4 (from step 3)")] == [3, 4, 5]
+    found, product = run.series("norm_lower", "4 (from step 3)")[-1][1], run.steps[-1]["totals"]["log10_P_w_lower"]
+    assert 0.99 * spectral(last[4].weight) < found <= spectral(last[4].weight)
+    assert product == pytest.approx(math.log10(spectral(last[0].weight) * spectral(last[4].weight)), abs=0.01)
+
+
+def test_a_weight_that_is_tied_later_is_measured_once_more(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 1)
+        model[2].weight = model[0].weight
+        loop(model, monitor, 1)
+    assert [step for step, _ in store.read(tmp_path).series("norm_lower", "2")] == [1]
+
+
+def test_sizes_that_float32_has_no_squares_for_are_read(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    with torch.no_grad():
+        model[0].weight.mul_(1e25)
+        model[1].weight.mul_(1e-25)
+        model[2].weight.zero_()
+    sizes = [float(layer.weight.detach().double().norm()) for layer in model]
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        monitor.step()
+    columns = store.read(tmp_path).steps[0]["columns"]
+    assert columns["frobenius"] == pytest.approx(sizes, rel=1e-5)
+    assert columns["norm_upper"][2] < 1e-15
+    assert all(upper >= spectral(layer.weight) for upper, layer in zip(columns["norm_upper"], model, strict=True))
+
+
 def test_tied_weights_are_measured_once(tmp_path):
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
     model[2].weight = model[0].weight
@@ -402,8 +448,8 @@ def test_a_fault_of_the_instrument_never_reaches_the_loop(owner, name, tmp_path,
     monitor.close()
     run = store.read(tmp_path)
     assert run.end is not None and run.end["step"] == 8
-    said = [note["sentence"] for note in run.notes if "a fault of ours" in note["sentence"]]
-    assert len(said) == 1 and "training goes on" in said[0]
+    first, last = (note["sentence"] for note in run.notes if "a fault of ours" in note["sentence"])
+    assert "training goes on" in first and "no lines after this" not in first and "no lines after this" in last
 
 
 def test_a_model_that_changes_its_precision_is_followed_anew(tmp_path):

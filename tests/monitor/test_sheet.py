@@ -1,6 +1,9 @@
 """Totals are products over layers in decimal logs."""
 
 import math
+import random
+from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import pytest
 
@@ -22,6 +25,19 @@ def test_totals_multiply_what_each_layer_has() -> None:
     assert found["log10_prod_inv_sigma_max"] == pytest.approx(-2.0)
     assert found["log10_folded"] == pytest.approx(math.log10(30.0))
     assert found["gradient"] == pytest.approx(5.0)
+
+
+def test_products_of_ends_are_on_their_side_of_what_the_ends_multiply_to() -> None:
+    numbers = random.Random(0)
+    for _ in range(200):
+        ends = [numbers.uniform(0.1, 10) for _ in range(40)]
+        found = product_totals([{"norm_upper": end, "norm_lower": end} for end in ends], range(40), [], [])
+        exact = math.prod(map(Fraction, ends))
+        with localcontext() as context:
+            context.prec = 40
+            log = (Decimal(exact.numerator) / Decimal(exact.denominator)).log10()
+        assert Decimal(found["log10_P_w_lower"]) < log < Decimal(found["log10_P_w"])
+        assert found["log10_P_w"] - found["log10_P_w_lower"] < 1e-10
 
 
 def test_nothing_measured_has_no_total() -> None:

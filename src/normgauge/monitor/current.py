@@ -77,7 +77,7 @@ class CurrentWeights:
         self._norms.follow({row: (self._layers[row], weight) for row, weight in weights.items()}, sizes)
         small, large = self._parted(weights)
         layout = Layout(weights, dict(sizes), small, large, [self.sample(row, weight) for row, weight in large])
-        expected = sum(layer.attribute is not None and layer.tied is None for layer in self._layers)
+        expected = sum(layer.attribute is not None and layer.tied is None and not layer.gone for layer in self._layers)
         self._layout = layout if len(self._known) == expected else None  # others are asked for again each time
         return layout
 
@@ -93,7 +93,7 @@ class CurrentWeights:
         self._known, self._count = [], len(self._layers)
         found: Weights = []
         for row, layer in enumerate(self._layers):
-            if layer.tied is not None:
+            if layer.tied is not None or layer.gone:
                 continue
             try:
                 weight = layer.weight
@@ -125,4 +125,4 @@ def _is_still(known: tuple[WatchedLayer, Tensor, Tensor, int]) -> bool:
     """Whether a layer has the parameter it had, with its numbers in the same place."""
     layer, parameter, weight, place = known
     now = layer.module._parameters.get(layer.attribute)  # type: ignore[arg-type]
-    return now is parameter and parameter.data_ptr() == place and parameter.shape == weight.shape
+    return not layer.gone and now is parameter and parameter.data_ptr() == place and parameter.shape == weight.shape

@@ -128,6 +128,18 @@ class Instruments:
                 self._places[id(looked_up(layer.module, layer.attribute))] = row
         self._listener.attach([layer for layer in layers if layer in self.layers])
 
+    def drop(self, layers: list[WatchedLayer]) -> None:
+        """Let go of layers that are no part of the model any more; their rows stay, and stay empty."""
+        rows = {row for row, layer in enumerate(self.layers) if layer in layers}
+        for known in (self._norms, self._proved, self._lowers):
+            for row in rows & known.keys():
+                del known[row]
+        self._fronts = {name: row for name, row in self._fronts.items() if row not in rows}
+        for layer in self.layers:
+            layer.normalizer = None if layer.normalizer in rows else layer.normalizer
+        self._places = {place: row for place, row in self._places.items() if row not in rows}
+        self._transformers.follow(self.layers)
+
     @property
     def device(self) -> torch.device:
         """Where the first weight lives."""
@@ -347,7 +359,8 @@ class Instruments:
             lost = {row: math.sqrt(math.prod(self.layers[row].shape)) * UNDERFLOW for row in proof.rows}
             sizes = [SUM_ROOM * sheet.layers[row].get("frobenius", math.nan) + lost[row] for row in proof.rows]
             self.chance += proof.chance * len(proof.rows)
-            for row, (lower, upper) in proof.ends(sizes).items():
+            for (row, (lower, proved)), size in zip(proof.ends(sizes).items(), sizes, strict=True):
+                upper = min(proved, size * proof.spread)  # no norm is longer: all that is known of one that is 0
                 if math.isfinite(upper):
                     rows[row]["norm_lower"] = max(lower, rows[row].get("norm_lower", 0.0))
                     rows[row]["norm_upper"], self._proved[row] = upper, proof.step
@@ -383,7 +396,7 @@ class Instruments:
 
     def totals(self, rows: list[Row]) -> Totals:
         """Products over the layers; normalizers with no weight straight in front of them count by themselves."""
-        maps = [r for r, x in enumerate(self.layers) if x.role in ("matrix", "conv") and x.tied is None]
+        maps = [r for r, x in enumerate(self.layers) if x.role in ("matrix", "conv") and x.tied is None and not x.gone]
         folded = {layer.normalizer for layer in self.layers}
         lone = [row for row in self._norms if row not in folded]
         bare = [row for row in lone if row in self._fronts.values()]  # its γ is folded into the weight behind it

@@ -28,6 +28,7 @@ OUTWARD: Mapping[Column, Callable[[float], float]] = {
     "norm_lower": store.rounded_down,
     "norm_upper": store.rounded_up,
 }
+OUTWARD_TOTALS = {"log10_P_w_lower": store.rounded_down, "log10_P_w": store.rounded_up, "chance": store.rounded_up}
 
 Sink = Callable[[Mapping[str, Any]], None]
 
@@ -84,7 +85,11 @@ class Journal:
         columns = {name: [cell(name) for cell in cells] if name in present else [None] * len(rows) for name in names}
         for name, rounded in OUTWARD.items():
             columns[name] = [None if cell is None else rounded(cell) for cell in columns[name]]
-        self.append({"kind": "step", **record, **of_losses, "columns": columns})
+        totals = dict(record["totals"])
+        for total, rounded in OUTWARD_TOTALS.items():
+            if totals.get(total) is not None:
+                totals[total] = rounded(totals[total])
+        self.append({"kind": "step", **record, "totals": totals, **of_losses, "columns": columns})
 
     def say(self, said: Alarm | Consequence) -> None:
         """Write an alarm to the file and the log, and pass it to ``on_alarm``; a consequence goes to the file alone."""

@@ -46,6 +46,8 @@ class WatchedLayer:
         block: where the part held here lies in the whole; None where weights are not sharded.
         whole_size: Frobenius norm of the whole weight where only a part is held, as it was at first.
         parent: the module that its module is a part of; None for the whole model.
+        path: its name in the model, where it is listed under another, as one of that name was there before.
+        gone: whether it is no part of the model any more: nothing is measured then.
     """
 
     name: str
@@ -59,18 +61,22 @@ class WatchedLayer:
     block: Block | None = None
     whole_size: float | None = None
     parent: nn.Module | None = None
+    path: str = ""
+    gone: bool = False
 
     @property
     def parameter(self) -> nn.Parameter | None:
         """The parameter itself, perhaps sharded; None where there is none or the weight is computed from others."""
-        return None if self.attribute is None else self.module._parameters.get(self.attribute)  # quick: for every layer
+        if self.attribute is None or self.gone:
+            return None
+        return self.module._parameters.get(self.attribute)  # quick: for every layer
 
     @property
     def weight(self) -> Tensor | None:
         """The weight as it is now, without a graph; whole where it is sharded."""
         if self.held is not None:
             return self.held[0]
-        if self.attribute is None:
+        if self.attribute is None or self.gone:
             return None
         return whole_tensor(looked_up(self.module, self.attribute).detach())
 
@@ -109,7 +115,7 @@ class WatchedLayer:
         """The gradient of the bias that goes with the weight, or None."""
         if self.held is not None:
             return self.held_bias
-        bias = self.module._parameters.get("bias") if self.attribute == "weight" else None
+        bias = self.module._parameters.get("bias") if self.attribute == "weight" and not self.gone else None
         return None if bias is None or bias.grad is None or is_sharded(bias) else bias.grad.detach()
 
     @property
@@ -151,11 +157,13 @@ class Inventory:
 
     Attributes:
         exchanged: layers found at the last look to have another module than before.
+        gone: layers found at the last look to be no part of the model any more.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.exchanged: list[WatchedLayer] = []
+        self.gone: list[WatchedLayer] = []
         self._take()
 
     def fresh(self, known: Sequence[WatchedLayer]) -> list[WatchedLayer]:
@@ -163,25 +171,26 @@ class Inventory:
 
         Args:
             known: the layers watched so far; one whose module was exchanged for another of the same shape goes on with
-                the new one.
+                the new one, and one whose module is another or nowhere is marked as gone.
         """
         self.exchanged.clear()
+        self.gone.clear()
         if self._now() == self._seen and all(map(is_lazy, self._lazy)):
             return []
         self._take()
-        by_name = {layer.name: layer for layer in known}
+        by_name = {layer.path or layer.name: layer for layer in known if not layer.gone}
         found = []
         for layer in find_layers(self._model):
             old = by_name.get(layer.name)
-            if old is None:
+            if old is None or not (old.module is layer.module or _is_alike(old, layer)):
                 found.append(layer)
-            elif old.module is not layer.module and (old.attribute, old.role, old.shape) == (
-                layer.attribute,
-                layer.role,
-                layer.shape,
-            ):
-                old.module = layer.module
-                self.exchanged.append(old)
+                continue
+            del by_name[layer.name]
+            self.exchanged += [old] if old.module is not layer.module else []
+            old.module, old.tied = layer.module, layer.tied
+        self.gone += by_name.values()
+        for layer in self.gone:
+            layer.gone = True
         return found
 
     def _take(self) -> None:
@@ -191,6 +200,10 @@ class Inventory:
 
     def _now(self) -> list[int]:
         return list(map(id, chain.from_iterable(table.values() for table in self._tables)))
+
+
+def _is_alike(old: WatchedLayer, new: WatchedLayer) -> bool:
+    return (old.attribute, old.role, old.shape) == (new.attribute, new.role, new.shape)
 
 
 def looked_up(module: nn.Module, name: str) -> Tensor:

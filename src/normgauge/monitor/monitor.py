@@ -19,7 +19,14 @@ from normgauge.monitor.distributed import Team
 from normgauge.monitor.facts import Facts, facts_of
 from normgauge.monitor.instruments import Instruments
 from normgauge.monitor.journal import Journal, Sink, header_of
-from normgauge.monitor.layers import Inventory, WatchedLayer, find_layers, unheard_sentence, unwatched_sentence
+from normgauge.monitor.layers import (
+    SHOWN,
+    Inventory,
+    WatchedLayer,
+    find_layers,
+    unheard_sentence,
+    unwatched_sentence,
+)
 from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
 from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
@@ -30,6 +37,7 @@ from normgauge.monitor.sheet import Pending, Sheet, fetch_numbers, is_ahead, rec
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, broken_sample, data_size, finite_slope
 from normgauge.monitor.signs.story import Story
 from normgauge.monitor.watch import AlarmWatch
+from normgauge.render.numbers import shortened_names
 
 PATIENCE = 3  # failures of the instrument itself after which it stops measuring
 FETCHED = 16  # losses that are fetched from a device together, between readings
@@ -292,6 +300,10 @@ class Monitor:
                 return
         marks = [mark]
         fresh = self._guarded(self._inventory.fresh, self._layers) or []
+        names = {layer.name for layer in self._layers}
+        for layer in fresh:
+            if layer.name in names:  # of one that is gone: each row of a file has a name of its own
+                layer.path, layer.name = layer.name, f"{layer.name} (from step {self._number})"
         self._layers += fresh
         self._guarded(self._team.hold, self._layers, True)
         sheet = self._guarded(self._read, fresh, heard)
@@ -309,6 +321,11 @@ class Monitor:
         self._guarded(self._send, told, marks, lr, complete, proved, asked, hidden)
 
     def _read(self, fresh: list[WatchedLayer], heard: bool) -> Sheet:
+        gone = self._inventory.gone
+        if gone:
+            self._instruments.drop(gone)
+            names = shortened_names([layer.name for layer in gone], SHOWN)
+            self._note(f"{names}: no part of the model any more at step {self._number}; not measured since.", names)
         if fresh:
             self._add(fresh)
         if self._inventory.exchanged:
@@ -468,8 +485,8 @@ class Monitor:
         self._failures += 1
         sentence = f"measuring failed at step {self._number} ({type(error).__name__}: {error}); training goes on."
         if self._failures > PATIENCE:
-            sentence += " It failed too often and stops here."
-        self._note(sentence, f"{type(error).__name__}: {error}")
+            sentence += " It failed too often and stops here: there are no lines after this."
+        self._note(sentence, "stopped" if self._failures > PATIENCE else f"{type(error).__name__}: {error}")
 
     def _note(self, sentence: str, key: str) -> None:
         self._journal.note(self._number, sentence, key)

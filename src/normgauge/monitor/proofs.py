@@ -23,7 +23,7 @@ from torch import Tensor
 from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_down, house_up
 from normgauge.instrument.spectral.dense import runs_to_its_end
 from normgauge.instrument.spectral.random_start import KrylovFacts, ends_from, krylov_facts, steps_for
-from normgauge.monitor.maps import ConvMaps, Maps
+from normgauge.monitor.maps import SCALES, ConvMaps, Maps
 
 CHANCE = 1e-6  # that any upper end of a run is too small, at most
 SLOT = 25  # steps
@@ -41,8 +41,6 @@ TERMS = 512  # of each sum of a Gram matrix in float32; longer ones are added up
 BANDS = 8  # of rows, in which a Gram matrix is made as far as the diagonal: nine sixteenths of the work
 
 SINGLE_UNIT = 2.0**-24  # unit roundoff of float32
-
-SCALES = (1e-12, 1e12)  # norms whose squares are far from where float32 ends
 
 
 @dataclass(frozen=True, slots=True)

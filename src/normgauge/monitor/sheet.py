@@ -81,6 +81,7 @@ ALWAYS, OPTIONAL = tuple(COLUMNS)[:14], tuple(COLUMNS)[14:]
 
 # What leaves a column as it is: γ against the weight behind it, or a weight against the normalizer behind it; units of
 # a ReLU rescaled between two weights; queries against keys, and values against the output, head by head
+LOG_ROOM = 1e-12  # part of a sum of logs that its rounding does not come to
 ALL_GAUGES = "normalizers, pairs, heads"
 UNCHANGED: Mapping[str, str] = {
     "folded": "normalizers", "log10_folded": "normalizers", "qk_gain": ALL_GAUGES, "ov_gain": ALL_GAUGES,
@@ -284,8 +285,8 @@ def product_totals(
     """
     linear = [rows[i] for i in maps]
     found: Totals = {
-        "log10_P_w": log10_product(row.get("norm_upper") for row in linear),
-        "log10_P_w_lower": log10_product(row.get("norm_lower") for row in linear),
+        "log10_P_w": _moved(log10_product(row.get("norm_upper") for row in linear), LOG_ROOM),
+        "log10_P_w_lower": _moved(log10_product(row.get("norm_lower") for row in linear), -LOG_ROOM),
     }
     for column in SIGMAS:
         product = log10_product(rows[i].get(column) for i in norms)
@@ -297,6 +298,11 @@ def product_totals(
     squares = [row[column] ** 2 for row in rows for column in GRADIENTS if column in row]
     found["gradient"] = math.sqrt(sum(squares)) if squares else None
     return found
+
+
+def _moved(log: float | None, room: float) -> float | None:
+    """An end of a sum of logs, moved outward by more than its rounding."""
+    return None if log is None else log + room * (1.0 + abs(log)) if math.isfinite(log) else log
 
 
 def log10_product(factors: Iterable[float | None]) -> float | None:

@@ -114,5 +114,6 @@ STREAM_GREW = 30.0  # factor of the residual stream from the second normalizer t
 STREAM_DEEP, STREAM_FACTOR = 10.0, 1.4  # the same with depth before anything was learnt, and the middle one of a block
 SUMS = 6  # sums, and layers, of a stream without normalizers
 HALF_LIMIT = 65504.0  # largest number of float16
+HUGE = 1e19  # norm of a weight whose square float32 cannot hold: what it makes of one sample is no fault of that one
 HALF_ROOM = 8.0  # a σ closer than this factor to the limit: a few σ out, activations overflow
 SKIPPED = 10  # steps in a row that a gradient scaler may skip

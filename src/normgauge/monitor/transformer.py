@@ -78,8 +78,9 @@ class Transformers:
 
     def follow(self, layers: Sequence[WatchedLayer]) -> None:
         """Take in which layers there are: embeddings, the last matrix, and those with an adapter."""
-        embeddings = [row for row, layer in enumerate(layers) if layer.role == "embedding"]
-        head = [row for row, layer in enumerate(layers) if layer.role == "matrix"][-1:] if embeddings else []
+        embeddings = [row for row, layer in enumerate(layers) if layer.role == "embedding" and not layer.gone]
+        matrices = [row for row, layer in enumerate(layers) if layer.role == "matrix" and not layer.gone]
+        head = matrices[-1:] if embeddings else []
         self._lookups = [row for row in embeddings + head if layers[row].tied is None]
         self._adapters = list(_adapters(layers))
 
@@ -231,7 +232,7 @@ def _row_of(module: nn.Module, layers: Sequence[WatchedLayer], out: bool = False
     whole = isinstance(module, nn.MultiheadAttention)
     owner = module.out_proj if out and isinstance(module, nn.MultiheadAttention) else module
     name = "in_proj_weight" if whole and not out else "weight"
-    found = [row for row, x in enumerate(layers) if x.module is owner and x.role == "matrix" and x.tied is None]
+    found = [row for row, x in enumerate(layers) if x.module is owner and x.role == "matrix" and not (x.tied or x.gone)]
     named = [row for row in found if layers[row].attribute == name]
     return next(iter(named or found)) if len(found) == 1 or named else None
 

@@ -84,6 +84,15 @@ def test_products_too_rough_to_trust_give_no_bound() -> None:
     assert math.isinf(float(found.upper))
 
 
+def test_one_map_that_is_no_number_does_not_stop_the_others() -> None:
+    matrices = torch.randn(3, 20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrices[1, 2, 3] = math.nan
+    found = ends(matrices, 1e-8, 1, 20)
+    true = torch.linalg.matrix_norm(matrices[[0, 2]], 2).square()
+    assert not bool(found.upper[1] < math.inf) and not bool(found.lower[1] > 0)
+    assert bool((found.lower[[0, 2]] <= true).all()) and bool((true <= found.upper[[0, 2]]).all())
+
+
 def test_lanczos_goes_on_beyond_an_invariant_space() -> None:
     start = torch.zeros(1, 1, 6, dtype=torch.float64)
     start[..., :2] = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -48,6 +49,21 @@ def test_after_the_weights_are_gone_nothing_more_is_said():
     nothing = {"loss": math.nan, "changed": gone, "totals": {"log10_folded": math.nan}}
     assert after(watch, 50, first=32, **nothing) == []
     assert after(watch, 5, first=82, given=math.nan, half=True, **nothing) == []
+
+
+def test_a_weight_that_was_broken_from_the_start_is_not_blamed_on_the_optimizer():
+    places = [replace(place, size=math.nan) if row == MAP else place for row, place in enumerate(PLACES)]
+    (alarm,) = AlarmWatch(places).observe(reading(1, changed={MAP: {"frobenius": math.nan}}))
+    assert (alarm.alarm, alarm.layer, alarm.began) == ("nan", "b.1.map", 1)
+    assert "before the first step" in alarm.sentence and "optimizer" not in alarm.sentence + alarm.advice
+
+
+@pytest.mark.parametrize(("size", "samples"), [(2.4, 1), (1e25, 0), (math.inf, 0)])
+def test_what_a_weight_beyond_float32_makes_of_a_sample_is_no_fault_of_that_sample(size, samples):
+    watch, seen = watched(), Broken("output", 5, 1, 64)
+    watch.observe(reading(31, 9.0, changed={MAP: {"frobenius": size, "gradient": math.inf}}))
+    found = watch.observe(reading(32, math.nan, broken=seen, changed={MAP: {"frobenius": size}}))
+    assert [alarm.alarm for alarm in found].count("nan_input") == samples
 
 
 @pytest.mark.parametrize(

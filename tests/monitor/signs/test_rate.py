@@ -23,6 +23,12 @@ def test_a_cause_is_named(case):
     named(*CAUSES[case])
 
 
+def test_steps_at_a_rate_of_0_are_not_blamed_on_the_rate():
+    moved = {row: {"update": 2.0} for row in (0, 2, 4, 6)}
+    assert said(watched().observe(reading(31, 9.0, moved, rate=0.1))) == [("learning_rate", "")]
+    assert said(watched().observe(reading(31, 9.0, moved, rate=0.0))) == []
+
+
 @pytest.mark.parametrize(
     ("turn", "fall", "logit", "named"),
     [(0.2, 0.9, 1.0, 1), (0.15, 1.0, 1.0, 1), (0.15, 0.9, 1.0, 0), (0.15, 0.9, 30.0, 1), (0.05, 1.0, 1.0, 0)],

@@ -136,7 +136,10 @@ def ends_from(
     once for all of them. ``largest`` is the largest s tried.
     """
     size, steps, skew = facts.size, facts.steps if steps is None else min(steps, facts.steps), facts.skew
-    top = torch.linalg.eigvalsh(facts.ritz[..., :steps, :steps])[..., -1].clamp_min(0.0)
+    ritz = facts.ritz[..., :steps, :steps]
+    known = torch.isfinite(ritz).flatten(-2).all(-1)  # one of many that is not must not stop the others
+    top = torch.linalg.eigvalsh(torch.where(known[..., None, None], ritz, 0.0))[..., -1].clamp_min(0.0)
+    top = torch.where(known, top, torch.nan)
     slip = torch.as_tensor(error, dtype=torch.float64, device=top.device).reshape(-1, 1) * house_up(1 + skew)
     slack = math.sqrt(steps) * slip + (2 * steps * dot_error(size) + eigenvalue_error(steps)) * facts.longest
     upper = ((top + slack) / (1 - skew)).amax(1)  # of the starts: for each of them a larger λ̂ only makes it weaker

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.sheet import Column
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
-from normgauge.monitor.thresholds import BARE_READINGS, HALF_LIMIT, HALF_ROOM, SKIPPED
+from normgauge.monitor.thresholds import BARE_READINGS, HALF_LIMIT, HALF_ROOM, HUGE, SKIPPED
 from normgauge.render.numbers import plural
 
 BREAKABLE: tuple[Column, ...] = ("gradient", "bias_gradient", "frobenius")
@@ -19,13 +19,13 @@ class BrokenSample(Sign):
     """A sample that is not finite: in the input, in the target, or alone in the output."""
 
     rank = "setting"
-    _gone = False  # once the weights are not finite, every sample is
+    _gone = False  # once a weight is not finite, or all but, every sample is
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Name the sample, where the input or the target holds one, or where a few outputs are not finite alone."""
         if self._gone:
             return
-        self._gone = any(not math.isfinite(row.get("frobenius", 0.0)) for row in seen.rows)
+        self._gone = any(not row.get("frobenius", 0.0) < HUGE for row in seen.rows)
         broken = seen.broken
         if broken is not None and broken.what in ("entered", "output", "slope") and seen.half:
             return  # there, a sample may be whole and its activations too large
@@ -212,6 +212,10 @@ class BrokenNumbers(Sign):
 
     def _update(self, seen: Seen, row: int) -> Alarm:
         layer = self._places[row].name
+        if not math.isfinite(self._places[row].size):
+            sentence = f"a weight of {layer} is not finite, and was not before the first step."
+            advice = "Look at what was loaded or initialized."
+            return Alarm(seen.step, "nan", layer, sentence, seen.rows[row]["frobenius"], math.inf, advice, 1)
         sentence = (
             f"a weight of {layer} is not finite at step {seen.step} although the loss and all gradients are: the "
             "optimizer's step broke it, or something else wrote to it."

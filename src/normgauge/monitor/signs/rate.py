@@ -44,7 +44,7 @@ class LearningRate(Sign):
         if turn is not None:
             self._turns.append(turn)
             self._early += [turn] if len(self._early) < 3 and seen.step <= WARM_STEPS else []
-        why = self._why(seen, turn)
+        why = None if seen.rate == 0.0 else self._why(seen, turn)  # no steps of an optimizer moved the weights
         if why is not None:
             yield blame(Case(seen, self._places, max(self._early, default=0.0), why))
         elif turn is not None:
