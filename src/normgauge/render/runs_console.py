@@ -9,7 +9,7 @@ from typing import Any
 from normgauge.core.store.numbers import read_number
 from normgauge.render.console import Block
 from normgauge.render.numbers import ABSENT, log_enclosure, plural
-from normgauge.render.runs_data import LabelledRun, Pairs, loss_series, run_notes, total_evidence
+from normgauge.render.runs_data import LabelledRun, Pairs, loss_series, rate_moved, run_notes, total_evidence
 from normgauge.render.runs_incidents import followed_sentence, layer_phrase, run_incidents
 from normgauge.render.runs_table import COLUMNS, row_cells, run_layer_rows, trend, worst_layers
 from normgauge.render.runs_words import healthy, run_sentences
@@ -89,7 +89,7 @@ def _totals(items: Sequence[LabelledRun]) -> Grid:
     for name, words in TOTALS:
         for item in items:
             pairs = _losses(item) if name == "loss" else item.run.total(name)
-            if pairs:
+            if pairs and (name != "lr" or rate_moved(item.run)):
                 upper = dict(item.run.total(UPPER.get(name, "")))
                 first, last = (_spelled(name, value, upper.get(step)) for step, value in (pairs[0], pairs[-1]))
                 at = pairs[-1][0]

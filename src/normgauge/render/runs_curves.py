@@ -15,6 +15,7 @@ from normgauge.render.runs_data import (
     Pairs,
     both_ends,
     loss_series,
+    rate_moved,
     step_span,
     thin_band,
     thin_series,
@@ -100,6 +101,7 @@ def curves(items: Sequence[LabelledRun]) -> Markup:
     first = items[0].run
     folded = f"Product of folded gains ({total_evidence(first, 'log10_folded')}); {FREE}"
     caption, kinds = _named(items)
+    scheduled = any(rate_moved(item.run) for item in items)
     return tag(
         "div",
         plot(
@@ -107,17 +109,12 @@ def curves(items: Sequence[LabelledRun]) -> Markup:
             "loss",
             lambda i, item: [RunCurve(f"{item.label} loss", i, thin_series(loss_series(item.run)))],
         ),
-        plot("Learning rate (observed)", "learning rate", total("lr")) if _scheduled(items) else None,
+        plot("Learning rate (observed)", "learning rate", total("lr")) if scheduled else None,
         plot(folded, "log10", total("log10_folded")),
         plot(caption, "log10", product_curves, kinds),
         plot(f"Gradient norm, behind any clip ({total_evidence(first, 'gradient')})", "‖∇‖", total("gradient")),
         class_="plots",
     )
-
-
-def _scheduled(items: Sequence[LabelledRun]) -> bool:
-    """Whether the learning rate of any run moved."""
-    return any(len({rate for _, rate in item.run.total("lr")}) > 1 for item in items)
 
 
 def _named(items: Sequence[LabelledRun]) -> tuple[str, list[tuple[str, str]]]:

@@ -53,6 +53,11 @@ class LabelledRun:
         return series[-1] if series else None
 
 
+def rate_moved(run: Run) -> bool:
+    """Whether the learning rate was not the same at all steps read: else it is worth no row and no curve."""
+    return len({rate for _, rate in run.total("lr")}) > 1
+
+
 def labelled_runs(runs: Sequence[Run]) -> list[LabelledRun]:
     """Each run with the shortest end of its path that no other run has."""
     parts = [_parts(run) for run in runs]
