@@ -208,6 +208,52 @@ def test_an_exchanged_module_of_the_same_shape_is_followed(tmp_path):
     assert sigmas[2] < 9 and 3 not in sigmas and sigmas[4] > 10  # the pass before it was noticed was not heard
 
 
+@pytest.mark.parametrize(("every", "at"), [(1, 12), (5, 12), (10, 20)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_no_step_leads_from_a_weight_to_the_one_it_was_exchanged_for(tmp_path, every, at, whole):
+    model = small()
+    optimizer, moved = torch.optim.SGD(model.parameters(), lr=0.01), {}
+    with ng.Monitor(model, tmp_path, every=every) as monitor:
+        for step in range(1, 31):
+            if step == at:
+                if whole:
+                    model[3] = nn.Linear(8, 2)
+                else:
+                    model[3].weight = nn.Parameter(torch.ones(2, 8))
+                optimizer.add_param_group({"params": [model[3].weight]})
+            before = model[3].weight.detach().clone()
+            optimizer.zero_grad()
+            loss = model(data(step)).square().mean()
+            loss.backward()
+            optimizer.step()
+            moved[step] = float((model[3].weight.detach() - before).norm())
+            monitor.step(loss=loss)
+    run = store.read(tmp_path)
+    first = next(step for step, _ in run.series("frobenius", "3") if step >= at)
+    updates = run.series("update", "3")
+    assert updates == [(step, pytest.approx(moved[step], rel=1e-3)) for step, _ in updates]
+    for column in ("update", "radial", "scale_free_gradient"):
+        steps, beside = ([step for step, _ in run.series(column, row)] for row in ("3", "0"))
+        assert first in beside and set(beside) - set(steps) <= {first}
+        assert (first in steps) <= (not whole and every == 5)  # the new parameter was there before the step
+    assert dict(run.series("gradient", "3"))[first] > 0
+    exchanged = [note["sentence"] for note in run.notes]
+    assert exchanged == [f"3: found to be another module at step {first}, of the same shape; its row goes on."] * whole
+
+
+def test_a_layer_that_was_just_found_is_not_said_not_to_run(tmp_path):
+    model = small()
+    with ng.Monitor(model, tmp_path, every=1) as monitor:
+        loop(model, monitor, 2)
+        model[1] = nn.RMSNorm(8)
+        model.append(nn.LayerNorm(2))
+        loop(model, monitor, 2)
+    run = store.read(tmp_path)
+    assert not any("run" in note["sentence"].split() for note in run.notes)
+    assert [step for step, _ in run.series("sigma_rms", "1")] == [1, 2, 4]
+    assert [step for step, _ in run.series("sigma_rms", "4")] == [4]
+
+
 def test_what_is_taken_out_or_gets_another_shape_is_said_once_and_measured_as_it_is(tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
     with ng.Monitor(model, tmp_path, every=1) as monitor:

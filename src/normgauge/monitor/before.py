@@ -57,6 +57,11 @@ class SizesBefore:
             near = update <= NEAR * size
         return size if near else None
 
+    def forget(self, row: int) -> None:
+        """Let go of what is known of a row that is another weight now: a step between the two there is none."""
+        self._last.pop(row, None)
+        self._moved.pop(row, None)
+
     def take(self, rows: Sequence[Row], step: int) -> None:
         """Take in the finished numbers of a reading; step 0 is a trial before the first step."""
         self._step = step

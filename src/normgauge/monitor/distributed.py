@@ -87,7 +87,7 @@ class Team:
         self._holding = True
         vectors: list[tuple[WatchedLayer, Any, Any]] = []
         for layer in layers:
-            if layer.attribute is None or layer.tied is not None:
+            if layer.attribute is None or layer.tied is not None or layer.gone:
                 continue
             weight = looked_up(layer.module, layer.attribute)
             slope = layer.parameter.grad if gradients and layer.parameter is not None else None

@@ -46,6 +46,11 @@ BATCHES: tuple[tuple[Column, Column, Column], ...] = (
     ("slope_at", "slope_bad", "slope_of"),
 )  # fmt: skip
 
+# What compares a weight with what it was before the step, and a gradient with the weight it belongs to
+OF_STEP: tuple[Column, ...] = ("update", "dot", "step_norm", "sampled_norm", "frobenius_before")
+
+Owner = tuple[nn.Module, nn.Parameter | None]
+
 Sum = tuple[tuple[int, ...], Column, Any]  # rows, where their norms go, and what adds up their squares on a device
 
 
@@ -81,6 +86,7 @@ class Instruments:
         self._vectors, self._samples, self._biases = Vectors([]), Vectors([], whole=False), Vectors([])
         self._before = SizesBefore()
         self._armed: Layout | None = None
+        self._owners: list[Owner] = []  # of the weights that were kept before the step
         self._normalizers = Normalizers()
         self._ordered: tuple[tuple[int, int], list[int]] = ((0, 0), [])
         self._steps, self._transformers = SpectralSteps(), Transformers()
@@ -169,7 +175,7 @@ class Instruments:
         self._listener.rich, self._listener.awake = level in (Level.ALERT, Level.RICH), True
         layout = self._laid_out()
         if layout is not self._armed:
-            self._armed = layout
+            self._armed, self._owners = layout, [(layer.module, layer.parameter) for layer in self.layers]
             self._shares = {row: layout.stands_for(place) for place, (row, _) in enumerate(layout.large)}
             for vectors, weights in ((self._vectors, layout.small), (self._samples, layout.large)):
                 vectors.follow([row for row, _ in weights])
@@ -202,6 +208,7 @@ class Instruments:
         self._pair()
         self._read_network(sheet)
         layout = self._laid_out()
+        sheet.replaced = self._replaced(layout)
         heard = self._normalizers.hear(self._norms, self._listener, layout.weights, sheet)
         sums: list[Sum] = []
         self._alive.clear()
@@ -241,6 +248,17 @@ class Instruments:
             self._read_weights(layout, turns, rich, sheet)
         self._listener.forget()
         return sheet
+
+    def _replaced(self, layout: Layout) -> frozenset[int]:
+        """Rows whose weight is another parameter than the one kept before the step: no step led from that to it."""
+        if layout is self._armed:
+            return frozenset()
+        pairs = enumerate(zip(self.layers, self._owners, strict=False))
+        return frozenset(
+            row
+            for row, (x, owner) in pairs
+            if x.held is None and (x.module is not owner[0] or x.parameter is not owner[1])
+        )
 
     def _scales_of(self, heard: Heard, sheet: Sheet) -> dict[int, Tensor]:
         """|γ|/σ of each normalizer, the same on all processes that share weights."""
@@ -345,7 +363,11 @@ class Instruments:
         for row, layer in enumerate(self.layers):
             known = settings.get(id(layer.parameter), {})
             rate = known.get("rate") if lr is None else lr
-            rows.append(self._row(row, layer, sheet.layers[row], rate, step) | known)
+            raw = sheet.layers[row]
+            if row in sheet.replaced:
+                raw = {name: value for name, value in raw.items() if name not in OF_STEP}
+                self._before.forget(row)
+            rows.append(self._row(row, layer, raw, rate, step) | known)
         self._before.take(rows, step)
         self._put_proofs(sheet, rows, step)
         lowers = {row: line["norm_lower"] for row, line in enumerate(rows) if "norm_lower" in line}

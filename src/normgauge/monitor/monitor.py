@@ -328,12 +328,19 @@ class Monitor:
             self._note(f"{names}: no part of the model any more at step {self._number}; not measured since.", names)
         if fresh:
             self._add(fresh)
-        if self._inventory.exchanged:
-            self._instruments.move(self._inventory.exchanged)
+        exchanged = self._inventory.exchanged
+        if exchanged:
+            self._instruments.move(exchanged)
+            names = shortened_names([layer.name for layer in exchanged], SHOWN)
+            self._note(
+                f"{names}: found to be another module at step {self._number}, of the same shape; its row goes on.",
+                names,
+            )
         whole = heard and self._schedule.level > Level.LIGHT  # a light one runs no samples of a compiled model again
         if whole and not self._team.sharded:
             self._instruments.listen_again()
-        silent = self._instruments.unheard() if whole else []
+        late = {*fresh, *exchanged}  # the step before they were found could not be heard
+        silent = [layer for layer in self._instruments.unheard() if layer not in late] if whole else []
         if silent:
             compiled = compiled_part(self._model) is not None or is_wrapped(self._model)
             self._note(unheard_sentence(silent, compiled), "unheard")

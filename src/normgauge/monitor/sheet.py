@@ -146,6 +146,7 @@ class Sheet:
         tensors: of one axis or none, on any device.
         proofs: that were begun at this reading; their numbers come with the others.
         finite: whether all numbers that came were.
+        replaced: rows whose weight is another parameter than before the step.
     """
 
     layers: defaultdict[int, Row] = field(default_factory=lambda: defaultdict(dict))
@@ -158,6 +159,7 @@ class Sheet:
     tensors: list[Tensor] = field(default_factory=list)
     proofs: list[Begun] = field(default_factory=list)
     finite: bool = True
+    replaced: frozenset[int] = frozenset()
 
     def put(self, part: dict[Key, float], key: Key, value: Tensor | float) -> None:
         """Write down one number."""
