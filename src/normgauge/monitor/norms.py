@@ -40,7 +40,7 @@ from normgauge.monitor.proofs import (
 )
 from normgauge.monitor.shards import Block, ShardedMaps
 from normgauge.monitor.sheet import Sheet
-from normgauge.monitor.warm import BLOCK, WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn
+from normgauge.monitor.warm import BLOCK, WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn, warm_folded
 
 SUM_ROOM = 1.02  # as many additions in float32 as `frobenius_norms` makes are off by less
 UNDERFLOW = 2.0**-63  # squares of smaller numbers may be lost in float32
@@ -142,11 +142,14 @@ class Group:
             cold = cold_space(maps.count, maps.inputs, weights[0], maps.dtype, several)
             if maps.inside is not None:
                 cold = F.normalize(cold * maps.inside, dim=-1)
-            self.space, self.folded = cold if self.space is None else self.space, cold[:, :1].clone()
-            self.folds = folds_now
-            for _ in range(WARM_UP - 1):
-                (turned,) = turn([Job(maps, self.space, self.folded, fold)])
-                self.space, self.folded = turned.space, turned.folded
+            self.folds, self.folded = folds_now, cold[:, :1].clone()
+            if self.space is None:
+                self.space = cold
+                for _ in range(WARM_UP - 1):
+                    (turned,) = turn([Job(maps, self.space, self.folded, fold)])
+                    self.space, self.folded = turned.space, turned.folded
+            else:
+                self.folded = warm_folded(maps, self.folded, fold)
         return Job(maps, self.space[which][..., : maps.inputs], self.folded[which][..., : maps.inputs], fold)
 
     def lowers(self, weights: Sequence[Tensor], which: slice) -> Tensor:

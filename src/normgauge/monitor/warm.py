@@ -78,6 +78,17 @@ class Job(NamedTuple):
     fold: Fold
 
 
+def warm_folded(maps: Maps, folded: Tensor, fold: Fold) -> Tensor:
+    """New directions of the folded maps after as many power steps as `turn` would take to warm all others up."""
+    for _ in range(WARM_UP - 1):
+        image = fold.behind(maps.forward(fold.before(folded)))
+        made = fold.before(maps.adjoint(fold.behind(_unit(image))))
+        lengths = torch.linalg.vector_norm(made, dim=-1, keepdim=True, dtype=torch.float64)
+        alive = (lengths > 0.0) & (lengths < torch.inf)
+        folded = torch.where(alive, (made / lengths).to(folded.dtype), folded)
+    return folded
+
+
 def turn(jobs: Sequence[Job], *, moves: bool = True) -> list[Turned]:
     """One step of locally optimal conjugate directions for the largest singular value of each map.
 
