@@ -45,11 +45,11 @@ def test_normalizers_are_counted_from_the_layer_on():
 @pytest.mark.parametrize(
     ("a", "b", "why"),
     [
-        (math.inf, 1.0, "no finite constant in A, scope point"),
-        (1.0, math.inf, "no finite constant in B, scope point"),
+        (math.inf, 1.0, "no finite bound in A, scope point"),
+        (1.0, math.inf, "no finite bound in B, scope point"),
         (1.0, -math.inf, "the output of B does not depend on it"),
-        (None, 1.0, "A has no constant for it"),
-        (1.0, None, "B has no constant for it"),
+        (None, 1.0, "A has no bound for it"),
+        (1.0, None, "B has no bound for it"),
     ],
     ids=["infinite", "infinite other", "zero", "missing", "missing other"],
 )
@@ -64,7 +64,7 @@ def test_where_nothing_can_be_said_that_is_said(a, b, why):
 
 def test_a_layer_of_one_network_alone_is_listed():
     found = ratios(net(1.0, 2.0), net(1.0))
-    assert [one.why for one in found.layers] == ["", "B has no constant for it"]
+    assert [one.why for one in found.layers] == ["", "B has no bound for it"]
 
 
 def test_readings_that_cannot_be_compared_are_refused():

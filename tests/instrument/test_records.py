@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.core.bound import Scope
+from normgauge.core.fields import declared_fields
+from normgauge.core.reading import LayerRecord
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import gauge
 from normgauge.instrument.probe import search
 from normgauge.instrument.records import layer_names, published_table, sum_logs, weight_frobenius
 from normgauge.instrument.session import Options, Session, opened
 from normgauge.render.verdict import verdict_line
+from normgauge.theory.nets import layer_net, plain_net, samples
 from tests.instrument.claimed_rules import Triple, claimed, rule_of
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -76,6 +79,23 @@ def test_weight_constants_bound_the_effect_of_weights() -> None:
         bound = reading.layer(name).log_weight_lipschitz
         assert bound is not None and truth <= math.exp(bound) * (1 + 1e-9)
     assert reading.layer("3").log_weight_lipschitz == pytest.approx(math.log(truth), abs=1e-6)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_weight_slopes_are_bounded_at_the_weights_there_are(normalized: bool) -> None:
+    """Of all weights of a layer without normalizers behind it; behind a LayerNorm, of these alone."""
+    net, x = layer_net() if normalized else plain_net(), samples()
+    weight = net.layers[1].linear.weight
+
+    def bound() -> float:
+        return gauge(net, x, scope="point", search=False).layer("layers.1.linear").log_weight_lipschitz or math.nan
+
+    before = bound()
+    with torch.no_grad():
+        weight.mul_(0.01)
+    assert (bound() > before + math.log(1.5)) is normalized and (bound() == pytest.approx(before)) is not normalized
+    sentence = next(f.told.sentence for f in declared_fields(LayerRecord) if f.key == "log10_weight_lipschitz")
+    assert "at the weights it has" in sentence and "no constant over all weights" in sentence
 
 
 def test_loss_constants() -> None:

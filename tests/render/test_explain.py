@@ -59,7 +59,7 @@ def test_a_layer_is_told_from_its_rule_to_its_place():
     assert said["balanced"] == "a factor of 0.6813 in the balanced bound, 100."
     assert said["place"].startswith("from the input to its output by at most 0.1, from there to the end by")
     assert said["seen"] == "in the weights of the balanced bound, its share allows 1.65 times what was seen."
-    assert said["weights"] == "the output moves with its weights by at most 5."
+    assert said["weights"] == "the output moves with its weights, from where they are, by at most 5."
     assert "min 0.25, rms 1.5, max 4" in said["sigma"] and said["note"] == "2 channels at the ε floor."
 
 
@@ -132,7 +132,7 @@ def test_a_layer_without_a_rule_says_what_to_do():
     said = endless("no rule for torch.lgamma", "none", unknown=(Finding("f.1", "no rule for torch.lgamma"),))
     assert said["alone"] == "no bound is known for what it does to a small change."
     assert "Give it a rule" in said["to do"] and "REGISTRY.extended" in said["to do"]
-    assert said["weights"] == "the output moves with its weights without a finite bound."
+    assert said["weights"] == "the output moves with its weights, from where they are, without a finite bound."
     assert not {"formula", "here", "folded", "balanced", "seen"} & set(said)
 
 

@@ -21,12 +21,12 @@ def one(name: str, log10_a: float | None, log10_b: float | None, scale_free: boo
 
 
 def test_the_verdict_names_the_extremes_and_what_is_missing():
-    found = made(one("stem", 1.0, 3.0), one("mid", 2.0, 1.0), one("head", math.inf, 1.0, why="no finite constant in A"))
+    found = made(one("stem", 1.0, 3.0), one("mid", 2.0, 1.0), one("head", math.inf, 1.0, why="no finite bound in A"))
     assert ratio_verdict(found) == [
-        "A's constants in the weights are 0.01 (stem) to 10 (mid) times B's, scope point.",
+        "Bounds of A's slopes in the weights, as these are, are 0.01 (stem) to 10 (mid) times B's, scope point.",
         "No statement for 1 layer of 3.",
     ]
-    assert ratio_verdict(made(one("stem", None, 1.0, why="A has no constant for it"))) == [
+    assert ratio_verdict(made(one("stem", None, 1.0, why="A has no bound for it"))) == [
         "No statement for 1 layer of 1."
     ]
 
@@ -34,9 +34,9 @@ def test_the_verdict_names_the_extremes_and_what_is_missing():
 def test_the_table_has_the_ratio_and_its_square():
     grid = next(part for part in ratio_blocks(made(one("stem", 1.0, 3.0, True))) if isinstance(part, Grid))
     assert grid.rows == (("stem", "Linear", "1.00", "3.00", "-2.00", "-4.00", "2", "scale-free"),)
-    silent = made(one("stem", math.inf, 3.0, why="no finite constant in A"))
+    silent = made(one("stem", math.inf, 3.0, why="no finite bound in A"))
     grid = next(part for part in ratio_blocks(silent) if isinstance(part, Grid))
-    assert grid.rows[0][2:] == ("inf", "3.00", "·", "·", "2", "no statement: no finite constant in A")
+    assert grid.rows[0][2:] == ("inf", "3.00", "·", "·", "2", "no statement: no finite bound in A")
 
 
 def test_what_it_does_not_mean_is_always_said():

@@ -61,11 +61,13 @@ def test_what_has_no_check_never_counts_as_passed(name):
 
 def test_nothing_counts_as_passed_that_was_not_run():
     def absent(draw):
+        draw.normal(3)
         raise Absent("the results are not here")
         yield
 
     entry = Entry("T.x", "s", "p", "reading", Verdict.HOLDS)
     missing, empty = Claim(entry, absent).run(), Claim(entry, lambda draw: iter(())).run()
+    assert missing.drawn == () and missing.findings == ()
     assert missing.absent == "the results are not here" and not missing.passed and Ledger((missing,)).failed == ()
     assert empty.ran and not empty.passed and Ledger((empty,)).failed == (empty,)
 

@@ -205,6 +205,28 @@ def test_no_row_of_another_normalizer_stands_with_a_claim_about_one():
     assert not any("layer norm" in what for what in rows("A.E1"))
 
 
+def test_what_our_runs_contradict_does_not_hold():
+    """Of 20 layers seven start above σ = 1; of 21 norms four end below 1."""
+    start, norms = CLAIMS["T.F2.start"], CLAIMS["T.AE.norms"]
+    assert (start.entry.verdict, norms.entry.verdict) == (Verdict.NOT_REPRODUCED, Verdict.LOOSE)
+    assert start.run().decisive.measured == 7 and "in seven" in start.entry.instead
+    assert norms.run().decisive.measured > 2.1 and "four end below 1" in norms.entry.instead
+
+
+def test_a_conclusion_that_a_text_leaves_to_its_reader_is_not_wrong():
+    """The words are true of Figure 2; what fails is the step to all inputs."""
+    entry = CLAIMS["T.C11.reduce"].entry
+    assert entry.verdict is Verdict.UNSUPPORTED and entry.words.endswith("after training")
+    slope = CLAIMS["T.C11.reduce"].run(2).decisive
+    assert slope.measured > 300 > 1 > slope.published
+
+
+def test_the_losses_that_theorem_20_needs_are_said_and_others_break_it():
+    assert "from 0 to C" in CLAIMS["T.T20.13"].entry.instead
+    broken = rows("T.T20.13")["gap of a loss from −1 to 0, against g with C = sup f = 0"]
+    assert broken.measured > 0 == broken.published and broken.passed
+
+
 def test_an_error_made_of_two_names_both():
     entry = CLAIMS["T.C14.11"].entry
     assert entry.error == "truncated-h" and CLAIMS["T.C14.loss"].entry.error in entry.note and "√min" in entry.note

@@ -9,7 +9,7 @@ import pytest
 from normgauge import theory as ledger
 from normgauge.core.claim import Entry, Verdict
 from normgauge.core.errors import InputError
-from normgauge.theory import CLAIMS, SOURCES, find_claims, joined_names, load_claims
+from normgauge.theory import CLAIMS, SECTIONS, SOURCES, find_claims, joined_names, load_claims
 from normgauge.theory.claim import (
     Claim,
 )
@@ -75,11 +75,42 @@ def test_claims_are_found_by_section_source_and_word():
     [
         ("thm 9", "Theorem 9"), ("Fig. 1", "Figure 1"), ("Cor 10", "Corollary 10"), ("lemma1", "Lemma 1"),
         ("Corollary 10(2)", "Corollary 10 (2)"), ("T9", "T.T9"), ("eqs. 25-28", "Eqs. 25-28"),
+        ("Eq. (8)", "T.T13.8 T.C14.11"), ("Equation (8)", "Eq. 8"), ("(8)", "Eq. 8"), ("Equation 34", "T.T9"),
+        ("Eq. 34", "T.T9"), ("(28)", "T.L3"), ("Theorem 13 (8)", "Theorem 13, (8)"), ("Theorem 13(8)", "Eq. 8"),
+        ("Sec. 5.2.1", "§5.2.1"), ("Sections 4.1 and 4.2", "§4.1 §4.2"), ("Appendices B and C", "appendix b app. C"),
+        ("Lemmas 1 and 3", "Lemma 1 Lemma 3"), ("Theorem 6, Theorem 9", "Theorem 6 Theorem 9"),
+        ("Theorem 6, 9", "Theorem 6 Theorem 9"), ("Theorem 9 and Corollary 10", "Theorem 9 Corollary 10"),
+        ("Eqs. (26)-(27)", "T.L3"), ("(8)-(9)", "Theorem 13"), ("T.L1, T.L2", "T.L1 T.L2"), ("4.1.1", "A.C4.1.1"),
+        ("T.L1 and Eq. 34", "T.L1 T.T9"), ("batch norm", "BatchNorm"), ("batch normalization", "BatchNorm"),
     ],
 )  # fmt: skip
 def test_a_place_is_found_however_it_is_written(typed, place):
-    found = [claim.id for claim in find_claims([typed])]
-    assert found and found == [claim.id for claim in find_claims([place])]
+    for names in ([typed], joined_names(typed.split())):
+        found = [claim.id for claim in find_claims(names)]
+        assert found and set(found) == {claim.id for claim in find_claims(joined_names(place.split()))}
+
+
+def test_a_section_is_whole():
+    """All that its page names, with the sub-sections."""
+    for section in SECTIONS:
+        there = {k for k, claim in CLAIMS.items() if section.has(claim.entry)}
+        for number in section.numbers if there else ():
+            assert there <= {claim.id for claim in find_claims([str(number)])}, section.title
+    assert {"T.T9", "T.C10.1", "T.C11"} <= {claim.id for claim in find_claims(["§4.2"])}
+    inside = {claim.id for name in ("§4.1", "§4.2", "§4.3") for claim in find_claims([name])}
+    assert inside | {"A.Hzero"} == {claim.id for claim in find_claims(["section 4"])}
+
+
+def test_a_place_has_nothing_of_another():
+    assert {claim.id for claim in find_claims(["Theorem 6, Theorem 9"])} == {"T.T6", "T.T9"}
+    assert "T.C10.2" not in {claim.id for claim in find_claims(["Eqs. 1-5"])}  # its (2) is a part
+    assert [claim.id for claim in find_claims(["(2)"])] == ["T.C10.2"]
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t"])
+def test_an_empty_name_is_no_name(name):
+    with pytest.raises(InputError, match="an empty one; leave it out for all claims"):
+        find_claims([name])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +119,8 @@ def test_a_place_is_found_however_it_is_written(typed, place):
         ("Lemma 1", ["Lemma 1"]), ("T.L1 T.L2", ["T.L1", "T.L2"]),
         ("Theorem 9 T.L1 Figure 1", ["Theorem 9", "T.L1", "Figure 1"]),
         ("than 2025", ["than 2025"]), ("zzz", ["zzz"]), ("", []), ("Lema 1 T.L2", ["Lema 1", "T.L2"]),
-        ("akbar 4.1", ["akbar", "4.1"]), ("akbar 2511.00958", ["akbar", "2511.00958"]),
+        ("akbar 4.1", ["akbar", "4.1"]), ("Theorem 6, Theorem 9", ["Theorem 6, Theorem 9"]),
+        ("T.L1 and Lemma 3", ["T.L1", "Lemma 3"]), ("akbar 2511.00958", ["akbar", "2511.00958"]),
     ],
 )  # fmt: skip
 def test_words_that_lost_their_quotes_are_put_together(words, names):
@@ -103,7 +135,16 @@ def test_words_that_lost_their_quotes_are_put_together(words, names):
         ("Propositon 4.1", "did you mean 'Proposition 4.1'?"),
         ("Theorem 99", "there is Theorem 1, 5, 6, 9, 12, 13, 15, 20"),
         ("Theorm", "there is Theorem 1, 5, 6"),
-        ("Lema", "there is Lemma 1, 2, 3"),
+        ("Lema", "there is Lemma 1-5, 5.1, 23"),
+        ("Theorem 6, Theorem 99", "there is Theorem 1, 5, 6"),
+        ("Theorem 13 (7)", "at Theorem 13 there is T.T13.8, T.T13.9"),
+        ("Eq. 99", "there is Equation 1, 5-66"),
+        ("Lemma 1 and zzzzzz", "nearest: none"),
+        ("Appendix F", "; Appendix A.1, A.1.1-A.1.3, A.2, A.3, B, C, D, E.1, E.2"),
+        ("§E.1", "Than 2025 has no claim in 'E.1 Experimental settings': settings"),
+        ("LayerNrom", "nearest: layernorm"),
+        ("Ressnet", "nearest: resnet"),
+        ("overfiting", "nearest: overfitting"),
         ("zzzzzz", "nearest: none"),
         ("T.L99", "nearest: T.L1, "),
     ],
@@ -111,7 +152,7 @@ def test_words_that_lost_their_quotes_are_put_together(words, names):
 def test_a_mistyped_place_is_answered_with_what_is_there(typed, said):
     with pytest.raises(InputError) as caught:
         find_claims(joined_names(typed.split()))
-    assert repr(typed) in str(caught.value) and said in str(caught.value)
+    assert repr(typed.rpartition(" and ")[2]) in str(caught.value) and said in str(caught.value)
 
 
 def test_words_of_a_title_are_no_name_of_all_its_claims():

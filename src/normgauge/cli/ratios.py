@@ -1,9 +1,9 @@
 """Compare what worst-case laws of training use: a network against the same one without its normalizers, by layer.
 
-For each layer with weights the constant of the output in them is proved with and without normalizers, and their ratio
-is printed with the power in which each law uses it. These are ratios of worst cases over classes of functions; they
-are never numbers of iterations of a given training. Two saved readings can be compared as well; torch is not loaded
-then.
+For each layer with weights a bound of the output's slope in them, at the weights there are, is proved with and without
+normalizers, and their ratio is printed with the power in which each law uses a constant. The laws are about worst cases
+over classes of functions with a constant over all weights, which such a slope is not; the ratios are never numbers of
+iterations of a given training. Two saved readings can be compared as well; torch is not loaded then.
 
 MODEL and --batch are named as for gauge; a model given as Python code RUNS that code, with your rights.
 """
@@ -21,7 +21,7 @@ from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.console import draw_blocks
 from normgauge.render.ratios import ratio_blocks
 
-HELP = "what normalizers do to the constants of training"
+HELP = "what normalizers do to the slopes in the weights"
 EXAMPLES = """\
 examples:
   normgauge ratios net.py:build --batch net.py:batch

@@ -54,7 +54,8 @@ examples:
   normgauge theory --claim T.L1             one in full: words, counterexample, every comparison
   normgauge theory --claim A.P4             all whose id begins so; up to nine in full, more as a table
   normgauge theory --claim T --claim S.1    several
-  normgauge theory Lemma 1                  all at a place; §4.2 and "Thm 9" likewise
+  normgauge theory Lemma 1                  all at a place; "Thm 13 (8)", "Lemmas 1 and 3" and "Eqs. 6-14" likewise
+  normgauge theory §4.2                     all that a section holds, as docs/sources.md has it; "Appendix B" likewise
   normgauge theory --list LayerNorm         all that have the word, where no id or place does; or of a source
   normgauge theory --list wrong             those with this verdict; also as --verdict, beside other names
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)

@@ -1,7 +1,8 @@
-"""Training-complexity ratios: how two networks differ in the constants that worst-case laws of optimization use.
+"""Training-complexity ratios: how two networks differ in their slopes in the weights, which worst-case laws ask for.
 
-Such a law holds for a class of functions. It says nothing of one given training, so no number of steps is ever formed
-here; of two networks only the ratio of their constants can be said, to the power with which a law uses it.
+Such a law holds for a class of functions with a constant over all weights, where a reading bounds the slope at the
+weights there are. It says nothing of one given training, so no number of steps is ever formed here; of two networks
+only the ratio of their bounds can be said, to the power with which a law uses a constant.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class LayerRatio(Stored):
 
     name: Annotated[str, Told("of the layer")]
     kind: Annotated[str, Told("its class")]
-    log_a: Annotated[Log | None, Told("constant of A's output in its weights; `null` where there is none")]
+    log_a: Annotated[
+        Log | None,
+        Told("bound of the slope of A's output in its weights, at the weights it has; `null` where there is none"),
+    ]
     log_b: Annotated[Log | None, Told("of B's")]
     normalizers: Annotated[
         tuple[int, int],
@@ -60,7 +64,7 @@ class LayerRatio(Stored):
     why: Annotated[str, Told("why nothing can be said; empty where something can", key="no_statement")] = ""
 
     @property
-    @Told("of the two constants, to each power a law uses; `null` where nothing can be said")
+    @Told("of the two, to each power a law uses; `null` where nothing can be said")
     def log_ratio(self) -> Annotated[float | None, FieldForm("{power: decades or null}", _powers, dict)]:
         """log(L_a/L_b); None where nothing can be said."""
         return None if self.why or self.log_a is None or self.log_b is None else self.log_a - self.log_b
@@ -73,9 +77,10 @@ class Ratios(Stored):
     schema: ClassVar[Annotated[int, Told("1")]] = 1
     a: Annotated[str, Told("what A is, in words")]
     b: Annotated[str, Told("what B is")]
-    scope: Annotated[str, Told("where the constants hold")]
+    scope: Annotated[str, Told("where the bounds hold")]
     meaning: ClassVar[Annotated[str, Told("in words")]] = (
-        "ratios of proved upper bounds on worst-case constants; no statement about one training"
+        "ratios of proved upper bounds of slopes at the weights there are; no constants over all weights, "
+        "no statement about one training"
     )
     laws: ClassVar[Annotated[tuple[Law, ...], Told("that use such constants, see below")]] = LAWS
     layers: Annotated[tuple[LayerRatio, ...], Told("those with weights, in A's order of execution, see below")]
@@ -83,11 +88,12 @@ class Ratios(Stored):
 
 
 def ratios(a: Reading, b: Reading, *, names: tuple[str, str] | None = None, notes: Sequence[str] = ()) -> Ratios:
-    """Compare the constants of two networks in their weights, layer by layer.
+    """Compare bounds of the slopes of two networks in their weights, layer by layer.
 
-    ratio_i = Lip_a(W_i)/Lip_b(W_i);  with normalizers of constant 1/σ in A alone it is σ^−(K−i+1)
+    ratio_i = L_a(W_i)/L_b(W_i), L the bound at the weights there are;
+    with normalizers of constant 1/σ in A alone it is σ^−(K−i+1)
 
-    Holds:  for the scope of the readings, as a ratio of upper bounds: neither constant need be attained.
+    Holds:  for the scope of the readings, at these weights, as a ratio of upper bounds: neither need be attained.
     Source: THEORY section 9.
     Claim:  T.C19.exponent
 
@@ -126,9 +132,9 @@ def _compared(a: Reading, b: Reading, mine: LayerRecord, other: LayerRecord | No
 
 def _missing(log: float | None, side: str, scope: str) -> str:
     if log is None:
-        return f"{side} has no constant for it"
+        return f"{side} has no bound for it"
     if log == math.inf:
-        return f"no finite constant in {side}, scope {scope}"
+        return f"no finite bound in {side}, scope {scope}"
     return f"the output of {side} does not depend on it" if log == -math.inf else ""
 
 

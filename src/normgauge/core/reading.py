@@ -226,8 +226,9 @@ class LayerRecord(Stored):
     log_weight_lipschitz: Annotated[
         Log | None,
         Told(
-            "bound on the slope of the network's output in this layer's weights, for one sample; `\"inf\"` where its "
-            "input is unbounded in the scope, `null` without weights"
+            "bound on the slope of the network's output in this layer's weights at the weights it has, for one sample; "
+            "of no constant over all weights: behind it a LayerNorm's slope is 1/c times as large at c times the "
+            'weights. `"inf"` where its input is unbounded in the scope, `null` without weights'
         ),
     ] = None
     log_spectral: Annotated[

@@ -179,7 +179,9 @@ def weight_frobenius(weight: Tensor | None) -> float | None:
 
 
 def weight_lipschitz(parts: Composition, step: Step, transfer: Transfer, reach: Tensor | None) -> float | None:
-    """log of the constant of W ↦ output for one sample: ‖h_{i−1}‖ over the scope times the constant from there on.
+    """log of the slope of W ↦ output at the W there is, for one sample: ‖h_{i−1}‖ times the constant from there on.
+
+    Both over the scope. It is no constant over all W: behind a LayerNorm c·W has 1/c times the slope, ε aside.
 
     For several rows a sample (tokens, pixels) the spectral norm of the matrix of rows takes the place of ‖h‖; it is at
     most the Frobenius norm, which is what is used. For a convolution ‖unfold(h)‖ ≤ √windows·‖h‖ (`input_gain`).

@@ -101,8 +101,8 @@ def products_line(reading: Reading) -> str:
 def printed_products(reading: Reading) -> Grid:
     """The papers' products, labelled as what they are, in decades; those without a name here are shown as they are."""
     title = (
-        f"Published quantities, {OF_SAMPLES[reading.scope.kind]} (scope {reading.scope}): gauge-dependent, a rescaling "
-        "that leaves the function alone moves them"
+        f"Published quantities, {OF_SAMPLES[reading.scope.kind]} (scope {reading.scope}): gauge-dependent, the "
+        "same function written with other weights (before a LayerNorm, another ε too) has others"
     )
     rows = list[tuple[str, str]]()
     for name, log in reading.products.items():

@@ -111,7 +111,10 @@ def _numbers(reading: Reading, record: LayerRecord) -> list[tuple[str, str]]:
         ),
         ("place", f"{place} (layer by layer, before folding)." if place else ""),
         ("seen", _seen(reading, record)),
-        ("weights", "" if moves is None else f"the output moves with its weights {_most(moves)}."),
+        (
+            "weights",
+            "" if moves is None else f"the output moves with its weights, from where they are, {_most(moves)}.",
+        ),
         ("sigma", f"its σ = √(variance + ε): {sigma}." if sigma else ""),
         ("note", record.note.rstrip(".") + "." if record.note else ""),
     ]

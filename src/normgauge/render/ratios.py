@@ -8,12 +8,14 @@ from normgauge.render.numbers import UP, format_decades, format_factor, plural, 
 from normgauge.render.table import Grid
 
 MEANING = (
-    "These are ratios of upper bounds that worst-case laws of optimization use, for a class of functions with such a "
-    "constant. They are never iterations of this training: one given loss may need none, or any number."
+    "These are ratios of upper bounds of slopes at the weights there are. Worst-case laws of optimization use a "
+    "constant over all weights, for a class of functions with such a constant; where a normalizer comes behind, the "
+    "slope moves with the weights. The ratios are never iterations of this training: one given loss may need none, or "
+    "any number."
 )
 SCALE = (
     "Weights before a normalizer are scale-free: ∇L(cw) = ∇L(w)/c, so that a small gradient can be had by growing w, "
-    "and the constant falls with it. Compare ‖w‖·‖∇L‖ there."
+    "and the slope falls with it. Compare ‖w‖·‖∇L‖ there."
 )
 
 
@@ -33,8 +35,8 @@ def ratio_verdict(found: Ratios) -> list[str]:
     if known:
         (low, least), (high, most) = min(known, key=lambda k: k[0]), max(known, key=lambda k: k[0])
         told.append(
-            f"A's constants in the weights are {format_factor(low)} ({least.name}) to {format_factor(high)} "
-            f"({most.name}) times B's, scope {found.scope}."
+            f"Bounds of A's slopes in the weights, as these are, are {format_factor(low)} ({least.name}) to "
+            f"{format_factor(high)} ({most.name}) times B's, scope {found.scope}."
         )
     if silent:
         told.append(f"No statement for {plural(silent, 'layer')} of {len(found.layers)}.")
@@ -44,7 +46,7 @@ def ratio_verdict(found: Ratios) -> list[str]:
 def ratio_grid(found: Ratios) -> Grid:
     """Return a table with one row for each layer."""
     return Grid(
-        "Constant of the output in each layer's weights, log10",
+        "Slope of the output in each layer's weights, as these are: at most, log10",
         ("layer", "kind", "A", "B", "A/B", "(A/B)²", "normalizers from it on", ""),
         tuple(_row(layer) for layer in found.layers),
         frozenset(range(2, 7)),

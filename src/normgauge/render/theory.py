@@ -21,8 +21,7 @@ DECIDES = "◂"  # marks the comparison that a verdict rests on
 CLAIM, LISTED = 112, 320  # letters of a claim in the table of numbers, and in the list; `--claim` shows all of it
 NETS = {"corollary11": "layer_net", "lemma3": "group_net"}  # whose normalizers a published quantity is about
 FOREMOST = (  # the roots of the errors that open
-    "batchnorm-euclidean-norm", "truncated-h", "layernorm-sigma-of-the-data", "weight-norm-rescaling",
-    "radial-eigenvalue", "decay-factor-two",
+    "batchnorm-euclidean-norm", "truncated-h", "weight-norm-rescaling", "radial-eigenvalue", "decay-factor-two",
 )  # fmt: skip
 SHORT = {Verdict.WITHDRAWN: "withdrawn"}  # where a column is narrow
 WORDS = {
@@ -165,7 +164,7 @@ def error_sentence(entry: Entry) -> str:
     survives = re.split(r"; |\. (?=[A-Z])", entry.survives)[0]
     parts = (
         f"{entry.source}, {entry.at.partition(';')[0]}: {entry.words}",
-        f"Not so{' ' if entry.within.startswith('for ') else ': '}{entry.within}",
+        f"Not so: {entry.within}",
         f"Survives: {survives}",
     )
     return " ".join(f"{part.rstrip('.')}." for part in parts)

@@ -68,7 +68,7 @@ class Claim:
             problem=problem,
             absent=absent,
             recipe=f"{self.check.__module__}.{self.check.__name__}",
-            drawn=tuple(draw.drawn),
+            drawn=() if absent else tuple(draw.drawn),
         )
 
 

@@ -19,7 +19,9 @@ from normgauge.theory.jacobians import jacobian_slope, spectral_norm
 
 EPS = 1e-5
 Map = Callable[[Tensor], Tensor]
-batch_net, layer_net, group_net = (partial(mlp, (8, 16, 16, 3), norm=norm) for norm in ("batch", "layer", "group"))
+plain_net, batch_net, layer_net, group_net = (
+    partial(mlp, (8, 16, 16, 3), norm=norm) for norm in (None, "batch", "layer", "group")
+)
 samples = partial(torch.randn, 16, 8)  # for these: the networks that a claim names to show its number on
 eye, ones = partial(torch.eye, dtype=torch.float64), partial(torch.ones, dtype=torch.float64)
 

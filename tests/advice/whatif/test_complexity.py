@@ -71,7 +71,7 @@ def test_two_readings_give_the_same_ratios(batch):
 
 def test_everywhere_the_first_layer_has_no_constant(batch):
     found = complexity(ask(stack(), batch, "global"))
-    assert [one.why for one in found.layers] == ["no finite constant in A, scope global"] * 3
+    assert [one.why for one in found.layers] == ["no finite bound in A, scope global"] * 3
 
 
 class Mixed(nn.Module):

@@ -14,7 +14,7 @@ WITHOUT = "the same network without its normalizers, all weights as they are"
 
 
 def complexity(asked: WhatIf) -> Ratios:
-    """Ratios of a network's constants in its weights to those of the same network without its normalizers.
+    """Ratios of bounds of a network's slopes in its weights to those of the network without its normalizers.
 
     Args:
         asked: made by `what_if`; point and ball scopes, where both are finite, say most.

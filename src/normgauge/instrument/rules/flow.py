@@ -156,7 +156,7 @@ class Transfer:
         unknown: why nothing is known (no rule covers this use).
         weight: the trainable matrix or kernel, for the published quantities.
         spectral: enclosure of its operator norm (LogInterval).
-        input_gain: log of the factor from ‖input‖ to the constant in the weights (0 for linear maps).
+        input_gain: log of the factor from ‖input‖ to the slope in the weights (0 for linear maps).
         sigma: for a normalizer, tensors and floats about its √(variance + ε).
         neutral: not worth a row in the table (pure shape changes).
         note: a sentence for the reader.

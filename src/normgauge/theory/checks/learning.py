@@ -33,6 +33,7 @@ def t20(draw: Draw) -> Found:
     proved = torch.tensor([tau_chernoff(row, n, DELTA) for row in counts.int().tolist()])
     yield below("slack of X.cells.chernoff, over g, largest of 400 draws", (proved / printed).max(), predicted=1.0)
     yield below("share of the draws that break g, δ = 0.1", float((gaps > printed).double().mean()), predicted=DELTA)
+    yield exceeds("gap of a loss from −1 to 0, against g with C = sup f = 0", gaps.max(), published=0.0)
     mean = math.sqrt((n - 1) / (2 * math.pi * m))
     yield equals("largest gap of a model constant on even cells, mean", float(gaps.mean()), predicted=mean, rel=0.03)
     over = tau_published(n, n, 1e14, DELTA) / (mean * math.sqrt(m / 1e14))
