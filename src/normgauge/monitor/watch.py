@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from normgauge.monitor.signs.broken import BrokenNumbers, BrokenSample
 from normgauge.monitor.signs.data import DataScale, LabelNoise
+from normgauge.monitor.signs.decay import CoupledDecay, WeightDecay
 from normgauge.monitor.signs.flow import DeadUnits, NoGradient, Vanishing
 from normgauge.monitor.signs.normalizers import Epsilon, Gains, MissingNormalizer, SigmaShift, StaleStatistics
-from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, TooSmall
+from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, SecondBeta, TooSmall
 from normgauge.monitor.signs.settings import (
-    CoupledDecay,
     EpsLost,
     EvalMode,
     NotInOptimizer,
@@ -31,7 +31,7 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 # In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
 SIGNS: tuple[type[Sign], ...] = (
     BrokenSample, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
-    RateFaded, UpdateLost, CoupledDecay,
+    SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay,
     MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,

@@ -117,9 +117,8 @@ def _last_read(steps: Sequence[Any], sampled: Sequence[tuple[int, list[float | N
     rows = [row for _, row in sampled]
     if rows[-1][place] is not None or not any(rows[-1]) or all(row[place] is None for row in rows):
         return None
-    return next(
-        line["step"] for line in reversed(steps) if layer_cells(line, "frobenius", place + 1)[place] is not None
-    )
+    known = (line for line in reversed(steps) if layer_cells(line, "frobenius", place + 1)[place] is not None)
+    return int(next(known)["step"])
 
 
 def _change(pairs: Pairs) -> float | None:

@@ -36,7 +36,7 @@ class DataScale(Sign):
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the root mean square of the input with its level and with fixed limits."""
         size, story = seen.given, seen.story
-        if story.stuck and story.start > LOSS_BIG and seen.facts.reduction != "sum":
+        if story.stuck and story.start > LOSS_BIG and seen.facts.reduction != "sum" and not seen.facts.classes:
             sentence = (
                 f"the data are not normalized: the loss began at {story.start:.3g} and makes no progress in "
                 f"{story.count} steps, for targets far larger than what a network puts out at first."
