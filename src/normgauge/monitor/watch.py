@@ -39,7 +39,9 @@ SIGNS: tuple[type[Sign], ...] = (
 
 # What is read as a setting in the end: it stands as it was set, so it follows from nothing that was measured later
 RATES = frozenset({"learning_rate", "no_warmup", "rate_small"})
-WIRED = frozenset({"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer"})
+WIRED = frozenset(
+    {"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer", "weight_decay", "coupled_decay"}
+)
 
 # What may be left alone as long as the loss falls: numbers that grow, and no mistake that stands by itself
 WATCHED = frozenset({"attention_growth", "residual_growth", "no_warmup", "learning_rate"})

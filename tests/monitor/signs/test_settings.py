@@ -100,7 +100,7 @@ def test_eval_mode_speaks_of_running_statistics_only_where_there_are_some():
     seen = reading(40 + MODE_STEPS, facts=facts(moody=True))
     bare = [{name: value for name, value in row.items() if name != "running"} for row in seen.rows]
     (alarm,) = AlarmWatch(PLACES, story).observe(replace(seen, rows=bare))
-    assert alarm.sentence.endswith("(eval() was left on): dropout is off.")
+    assert alarm.sentence.endswith("(eval() is on): dropout is off.")
 
 
 def test_a_rate_that_came_to_nothing_is_named_and_the_end_of_a_schedule_is_not():

@@ -101,10 +101,10 @@ RULES: tuple[Rule, ...] = (
         "data_scale",
         _unscaled,
         lambda case: (
-            f"the data are not normalized: the loss began at {case.seen.story.start:.3g}, for targets far "
-            "larger than what a network puts out at first"
+            "the data are not normalized, or what the network makes of them is far too large (inferred): the loss "
+            f"began at {case.seen.story.start:.3g}"
         ),
-        "Scale the targets (subtract their mean, divide by their standard deviation).",
+        "Scale the targets (subtract their mean, divide by their standard deviation); look at the first outputs.",
     ),
     (
         "no_warmup",
@@ -118,9 +118,7 @@ RULES: tuple[Rule, ...] = (
     (
         "no_normalizer",
         lambda case: case.bare and case.deep >= DEEP and case.early < TURN_GROSS,
-        lambda case: (
-            f"there is no normalizer anywhere in {case.deep} layers, and nothing evens out what each step adds"
-        ),
+        lambda case: f"there is no normalizer anywhere in {case.deep} layers",
         "Add normalizers, or lower the learning rate and scale the residual branches.",
     ),
     (

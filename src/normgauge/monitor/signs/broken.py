@@ -41,8 +41,8 @@ class BrokenSample(Sign):
                 "input": f"{which} of the batch holds numbers that are not finite",
                 "target": f"the target of {which} is not finite",
                 "entered": f"{which} reaches the first layer with numbers that are not finite, and its input is finite",
-                "output": f"the output of {which} alone is not finite, although the input is",
-                "slope": f"the gradient of the loss of {which} alone is not finite, although the output is",
+                "output": f"the output of {which} alone is not finite, although the input is finite",
+                "slope": f"the gradient of the loss of {which} alone is not finite, although the output is finite",
             }
             yield self._say(seen, said[broken.what], broken.what)
 

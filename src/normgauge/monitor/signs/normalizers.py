@@ -48,8 +48,8 @@ class MissingNormalizer(Sign):
             self._gaps = list(self._odd_layers(seen))
         for layer, missing, sisters in self._gaps:
             sentence = (
-                f"{layer} has no normalizer where {sisters} sister blocks have one ({missing}); what it does to the "
-                "scale of activations is passed on unchecked. Inferred from the wiring."
+                f"{layer} has no normalizer where {sisters} sister blocks have one ({missing}). Inferred from the "
+                "wiring."
             )
             advice = "Add it; if it is meant, ignore this."
             yield Alarm(seen.step, "missing_normalizer", layer, sentence, 0.0, float(sisters), advice, 1)
@@ -116,7 +116,7 @@ class Epsilon(Sign):
             share, rest = eps / sigma**2, max(sigma**2 - eps, 0.0)
             if eps > EPS_USUAL:
                 kind, advice = "eps_dominates", "Lower ε."
-                why = "ε is far larger than usual (1e-5), and the layer hardly normalizes"
+                why = "ε is far larger than usual (1e-5)"
             else:
                 kind, advice = "sigma_collapse", "Look at the layer in front, dead or too small."
                 why = "what comes in is nearly constant"

@@ -85,7 +85,7 @@ class EvalMode(Setting):
         since = seen.story.eval_since
         if since is not None and seen.story.step - since >= MODE_STEPS - 1 and seen.facts.moody:
             count = seen.story.step - since + 1
-            sentence = f"the model trains in eval mode since step {since} (eval() was left on): {self._what(seen)}."
+            sentence = f"the model trains in eval mode since step {since} (eval() is on): {self._what(seen)}."
             advice = "Call model.train() after each evaluation, before the next step."
             yield Alarm(seen.step, "eval_mode", "", sentence, float(count), float(MODE_STEPS), advice, since)
 
