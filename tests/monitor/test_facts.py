@@ -23,6 +23,8 @@ def network() -> nn.Sequential:
         (lambda out, y: functional.mse_loss(out, out.detach() + 1, reduction="sum"), "sum", 0),
         (lambda out, y: (out - 1).square().sum(), "sum", 0),
         (lambda out, y: functional.cross_entropy(out, y, reduction="sum") / 64, "", 3),
+        (lambda out, y: out.square().sum() + functional.cross_entropy(out, y), "", 3),  # both, so neither
+        (lambda out, y: functional.mse_loss(out, out.detach() + 1, reduction="sum") + 0.1 * out.mean(), "sum", 0),
     ],
 )
 def test_the_reduction_is_read_from_the_graph_of_the_loss(loss, reduction, classes):

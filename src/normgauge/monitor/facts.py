@@ -184,19 +184,9 @@ class Passes:
             self._judged = True
             self.entropy = node.name().startswith("NllLoss") and _reduction(node) == "mean"
             self._judge_end(node)
-        for _ in range(HOPS):
-            if node is None:
-                return
-            name = node.name()
-            if (said := _reduction(node)) is not None:
-                self.reduction = said
-                return
-            if name.startswith(("SumBackward", "MeanBackward")):
-                self.reduction = "sum" if name.startswith("Sum") else "mean"
-                return
-            if name.startswith(("Div", "Mul")):
-                return  # somebody scales it: what it amounts to is theirs
-            node = next((parent for parent, _ in node.next_functions if parent is not None), None)
+        found = _reductions(node, HOPS)
+        if len(found) == 1:
+            self.reduction = found.pop()
 
     def _judge_end(self, loss: Any) -> None:
         """See what takes the logits, how many there are, and whether they are what it takes."""
@@ -254,6 +244,17 @@ def _reduction(node: Any) -> str | None:
     """How a loss was reduced, by its node; None where it is no loss of torch."""
     said = getattr(node, "_saved_reduction", None)
     return REDUCTIONS.get(said, "") if isinstance(said, int) else None
+
+
+def _reductions(node: Any, hops: int) -> set[str]:
+    """How the terms of a loss were reduced; nothing of one that somebody scales, since what it amounts to is theirs."""
+    if node is None or not hops or node.name().startswith(("Div", "Mul")):
+        return set()
+    if (said := _reduction(node)) is not None:
+        return {said}
+    if node.name().startswith(("SumBackward", "MeanBackward")):
+        return {"sum" if node.name().startswith("Sum") else "mean"}
+    return set[str]().union(*(_reductions(parent, hops - 1) for parent, _ in node.next_functions))
 
 
 def behind(node: Any) -> Any:
