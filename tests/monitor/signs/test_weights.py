@@ -52,7 +52,7 @@ def test_layers_of_an_odd_scale_are_named_together_and_what_lies_far_behind_them
     (alarm,) = AlarmWatch(began).observe(reading(1, changed=odd))
     assert alarm.sentence == (
         "b.1.map: the rows of its weight have norm 600, those of the median layer 0.6; a normalizer follows straight "
-        "behind it. head likewise."
+        "behind it. Also far from it: head."
     )
     (alarm,) = AlarmWatch([*PLACES[:HEAD], began[HEAD]]).observe(reading(1, changed={HEAD: odd[HEAD]}))
     assert "; no normalizer follows straight behind it." in alarm.sentence and "outputs" not in alarm.sentence

@@ -86,7 +86,7 @@ class WeightScale(Sign):
         """The alarm; what the other layers make of it is not known, so only what follows straight behind is said."""
         name = self._places[row].name
         why = "a" if row in seen.pairs else "no"
-        shared = f" {shortened_names([self._places[k].name for k in more], SHOWN)} likewise." if more else ""
+        shared = f" Also far from it: {shortened_names([self._places[k].name for k in more], SHOWN)}." if more else ""
         sentence = (
             f"{name}: the rows of its weight have norm {size:.3g}, those of the {'median' if among else 'other'} layer "
             f"{others:.3g}; {why} normalizer follows straight behind it.{shared}"
