@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 
 from normgauge.core.store import Run
 from normgauge.render.runs_data import LabelledRun, Pairs, loss_series
@@ -13,7 +14,21 @@ from normgauge.render.runs_data import LabelledRun, Pairs, loss_series
 HARDLY, STANDING = 0.02, 100  # part of a loss by which it comes hardly lower, and steps to tell
 BACK = 0.05  # part by which the last losses lie above the lowest where that is worth a word
 PEAK = 1.5  # factor of a step's loss over the lowest before it, and over the last, likewise
-LINES = 5  # of which the middle loss is taken, since single ones are noisy
+STEPS = 8  # of which the mean is taken at least, since single ones are noisy
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean loss of some steps."""
+
+    first: int
+    last: int
+    value: float
+
+    @property
+    def count(self) -> int:
+        """How many steps that are."""
+        return self.last - self.first + 1
 
 
 def loss_sentence(item: LabelledRun) -> str:
@@ -67,29 +82,40 @@ def _broke(run: Run, series: Pairs) -> str:
 
 def _between(run: Run, start: float, now: float, last: int) -> Iterator[str]:
     """Where it was lowest, if it did not stay there, or since when it came hardly lower; and how far it rose."""
-    series = [pair for pair in loss_series(run) if math.isfinite(pair[1])]
-    middles = [
-        (series[i + LINES // 2][0], median([value for _, value in series[i : i + LINES]]), series[i + LINES - 1][0])
-        for i in range(len(series) - LINES + 1)
-    ]
-    if middles:
-        lowest, low, _ = min(middles, key=lambda middle: middle[1])
-        near = next(step for step, value, _ in middles if value <= low + HARDLY * abs(low))
-        if middles[-1][1] > low + BACK * abs(low) and low < start:
-            yield f"it was lowest about step {lowest:,} ({low:.3g}, the median of {LINES} lines)"
-        elif middles[-1][0] - near > last / 2 and last > STANDING:
-            yield f"since step {near:,} it came hardly lower (by medians of {LINES} lines)"
-    peak = _peak(run.total("loss_max") or series, [(end, value) for _, value, end in middles], start)
+    means = _means(run)
+    if means:
+        low = min(means, key=lambda mean: mean.value)
+        near = next(mean.last for mean in means if mean.value <= low.value + HARDLY * abs(low.value))
+        if means[-1].value > low.value + BACK * abs(low.value) and low.value < min(start, now):
+            yield f"it was lowest in steps {low.first:,} to {low.last:,} ({low.value:.3g} on average)"
+        elif means[-1].last - near > last / 2 and last > STANDING:
+            yield f"since step {near:,} it came hardly lower (by means of {STEPS} steps or more)"
+    peak = _peak(run.total("loss_max") or loss_series(run), means, start)
     if peak is not None and peak[1] > PEAK * now > 0.0:
         yield f"it rose to {peak[1]:.3g} by step {peak[0]:,}"
 
 
-def _peak(highest: Pairs, middles: Sequence[tuple[int, float]], start: float) -> tuple[int, float] | None:
+def _means(run: Run) -> list[Mean]:
+    """The mean loss up to each line, over as few lines as hold enough steps; a line has that since the one before."""
+    whole, series = bool(run.total("loss_mean")), loss_series(run)
+    found, window = [], deque[Mean]()
+    for (before, _), (step, value) in pairwise([(series[0][0] - 1, 0.0), *series] if series else []):
+        window.append(Mean(before + 1 if whole else step, step, value))
+        while sum(mean.count for mean in window) - window[0].count >= STEPS:
+            window.popleft()
+        count = sum(mean.count for mean in window)
+        value = sum(mean.count * mean.value for mean in window) / count
+        if count >= STEPS and math.isfinite(value):
+            found.append(Mean(window[0].first, step, value))
+    return found
+
+
+def _peak(highest: Pairs, means: Sequence[Mean], start: float) -> tuple[int, float] | None:
     """The highest loss against the lowest level before it, where it is far above that; None for losses below 0."""
-    level, left, found, most = start, list(reversed(middles)), None, PEAK
+    level, left, found, most = start, list(reversed(means)), None, PEAK
     for (before, _), (step, value) in pairwise(highest):
-        while left and left[-1][0] <= before:
-            level = min(level, left.pop()[1])
+        while left and left[-1].last <= before:
+            level = min(level, left.pop().value)
         if level <= 0.0:
             return None
         if most * level < value < math.inf:
