@@ -71,9 +71,12 @@ def test_a_stream_without_normalizers_is_seen_at_what_the_layers_are_given(sums,
         rows = [{"entered": factor**k} for k in range(10)]
         found += sign.look(replace(reading(step, facts=facts, pairs={}), rows=rows))
     assert [(alarm.alarm, alarm.layer) for alarm in found] == [("residual_growth", "convs.9")] * named
-    assert all(
-        "what layers along a residual stream are given grows" in alarm.sentence for alarm in found
-    )  # that may be inside a branch
+    said = "what layers along a residual stream are given grows"  # that may be inside a branch
+    assert all(alarm.sentence.startswith(f"without normalizers, {said}") for alarm in found)
+    batch = Stream([*places, Place("bn", "norm", (16,), 4.0)])  # of another kind than is read for its input
+    rows = [*({"entered": factor**k} for k in range(10)), {}]
+    found = [x for step in (1, 2) for x in batch.look(replace(reading(step, facts=facts, pairs={}), rows=rows))]
+    assert all(alarm.sentence.startswith(said) for alarm in found)
 
 
 @pytest.mark.parametrize(("scaled", "named"), [({}, "if nothing does yet"), ({0: 1.0}, ""), ({0: 8.0}, "8 times that")])

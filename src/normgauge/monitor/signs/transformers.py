@@ -163,7 +163,8 @@ class Stream(Sign):
         return Growth(seen.step, name, f"{said}{self._lost(seen, far)}", long, STREAM_GREW, turn)
 
     def _say(self, seen: Seen, grown: Growth, began: int) -> Alarm:
-        what = "the residual stream" if self._normed else "what layers along a residual stream are given"
+        bare = "" if self._rows("norm") else "without normalizers, "  # of other kinds there may be some
+        what = "the residual stream" if self._normed else f"{bare}what layers along a residual stream are given"
         of = "" if self._normed else " of the first sample"
         sentence = f"{what} grows {grown.said} (root mean square{of}).{grown.jump}"
         branches = "cale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
