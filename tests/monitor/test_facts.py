@@ -23,6 +23,8 @@ def network() -> nn.Sequential:
         (lambda out, y: functional.mse_loss(out, out.detach() + 1, reduction="sum"), "sum", 0),
         (lambda out, y: (out - 1).square().sum(), "sum", 0),
         (lambda out, y: functional.cross_entropy(out, y, reduction="sum") / 64, "", 3),
+        (lambda out, y: out.square().sum() + functional.cross_entropy(out, y), "", 3),  # both, so neither
+        (lambda out, y: functional.mse_loss(out, out.detach() + 1, reduction="sum") + 0.1 * out.mean(), "sum", 0),
     ],
 )
 def test_the_reduction_is_read_from_the_graph_of_the_loss(loss, reduction, classes):
@@ -127,3 +129,16 @@ def test_what_a_loss_is_given_is_read_from_its_graph(loss, squashed, classes, en
 )
 def test_decay_that_adam_divides_is_told_from_its_own(made, coupled):
     assert facts_of(network(), [], [made(network().parameters())], Passes()).coupled == coupled
+
+
+def test_the_lowest_second_beta_of_adam_is_known_and_of_no_other_optimizer():
+    weights = [nn.Parameter(torch.zeros(2)) for _ in range(2)]
+
+    def betas(*optimizers) -> tuple[float, float] | None:
+        return facts_of(network(), [], optimizers, Passes()).betas
+
+    groups = [{"params": weights[:1], "betas": (0.8, 0.5)}, {"params": weights[1:]}]
+    assert betas(torch.optim.AdamW(groups, betas=(0.9, 0.99))) == (0.8, 0.5)
+    assert betas(torch.optim.SGD(weights, 0.1), torch.optim.NAdam(weights)) == (0.9, 0.999)
+    assert betas(torch.optim.Adam(weights, betas=(0.9, 0.1), amsgrad=True)) is None  # its divisor never falls
+    assert betas(torch.optim.Adamax(weights)) is betas(torch.optim.RMSprop(weights)) is betas() is None

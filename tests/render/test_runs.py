@@ -83,7 +83,7 @@ def test_words_for_a_run_without_steps_loss_or_change(tmp_path):
     assert "1: σ of  fell" in told(writer.path) and "Later 4 more incidents, in w, x, y and others." in told(
         writer.path
     )
-    assert "The loss is 0.5." in told(writer.path)
+    assert "The loss is 0.5 at step 1." in told(writer.path)
     shown(writer.path)
 
 
@@ -97,7 +97,8 @@ def test_alarms_are_marked_in_every_plot_and_map(runs):
 def test_evidence_and_gauge_stand_at_each_number(runs):
     page = unescape(shown(runs[0]))
     for words in (
-        "Loss (observed)", "Product of folded gains (estimated); free of the scale in front of normalizers",
+        "Loss (observed; of several steps the mean)",
+        "Product of folded gains (estimated); free of the scale in front of normalizers",
         "P_w (proved) and Π1/σ (observed): depend on the gauge", "norm, lower end (proved)",
         "Gradient norm, behind any clip (observed)",
         "norm <small>proved</small>", "folded <small>estimated</small>", "σ rms <small>observed</small>",
@@ -137,7 +138,7 @@ def test_what_a_run_does_not_have_is_not_in_the_legend(tmp_path, runs):
     assert ">Π1/σ (rms); band" in several
     captions = {f.split("</figcaption>")[0].split(">")[-1]: f for f in several.split("<figure")[1:]}
     assert (
-        ">c</text>" in captions["Loss (observed)"]
+        ">c</text>" in captions["Loss (observed; of several steps the mean)"]
         and ">c</text>" not in captions["Gradient norm, behind any clip (observed)"]
     )
 

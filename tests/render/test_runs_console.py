@@ -80,3 +80,12 @@ def test_of_several_runs_the_newest_comes_first_in_a_terminal(tmp_path):
     assert [path.name for path in paths] == ["run.jsonl", "run-2.jsonl"]
     told = run_blocks(labelled_runs([store.read(path) for path in paths]))
     assert told[0].startswith("[ok]") and told[1].startswith("[LOOK]")
+
+
+def test_a_layer_whose_change_rounds_to_nothing_has_a_level_line(tmp_path):
+    writer = store.create(tmp_path, header(0))
+    for number in range(1, 30):
+        writer.append({**step(number), "columns": {"norm_lower": [2.0 + 1e-3 * (-1) ** number], "norm_upper": [2.1]}})
+    layers = run_blocks(labelled_runs([store.read(tmp_path)]))[-1]
+    row = dict(zip(layers.headers, layers.rows[0], strict=True))
+    assert row["decades"] == "0.00" and set(row["trend"]) == {"▁"}

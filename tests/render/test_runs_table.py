@@ -61,3 +61,17 @@ def test_old_proofs_are_told_in_words_and_what_bounds_nothing_is_left_out(tmp_pa
     assert row_cells(row)[0] == "≤ 2.26, 17 steps ago"
     assert row_cells(replace(row, values=(0.0, *row.values[1:])))[0] == "≤ 2.26, 17 steps ago"
     assert row_cells(replace(row, values=(2.0, *row.values[1:])))[0] == "≥ 2 (was ≤ 2.26, 17 steps ago)"
+
+
+def test_a_layer_that_is_not_read_any_more_says_since_when_and_comes_last(tmp_path):
+    writer = store.create(tmp_path, header())
+    for number in (1, 2, 3):
+        line = step(number)
+        if number == 3:
+            line["columns"] = {name: [None, *cells[1:]] for name, cells in line["columns"].items()}
+        else:
+            line["columns"]["norm_lower"][0] *= 9.0**number  # it changed most
+        writer.append(line)
+    found = run_layer_rows(labelled_runs([store.read(tmp_path)])[0])
+    assert [row.read for row in found] == [2, *[None] * 6]
+    assert worst_layers(found, 7)[-1].shown == "blocks.0.linear (last read at step 2)"

@@ -86,7 +86,7 @@ def test_a_share_beyond_the_budget_says_why(tmp_path, share, every, said):
     [
         (
             [39.25, math.nan],
-            "After step 1 the folded product was 10^39.25 (estimated); from step 2 on it is not finite.",
+            "After step 1 the folded product was 10^39.25 (estimated); when next read, at step 2, it was not finite.",
         ),
         ([2.0, 2.01], "From step 1 on the folded product stays near 10^2.01 (estimated)."),
         (

@@ -83,6 +83,7 @@ class Facts:
         entropy: whether it is the mean of one and nothing else.
         squashed: which of `ENDS` is given what a softmax or a sigmoid has made, and by which.
         coupled: whether an optimizer like Adam adds the decay of weights to the gradient that it divides.
+        betas: of torch's Adam or a class made of it, those of the group whose second is lowest; None for others.
     """
 
     layers: Sequence[LayerFacts] = ()
@@ -95,6 +96,7 @@ class Facts:
     entropy: bool = False
     squashed: tuple[str, str] | None = None
     coupled: bool = False
+    betas: tuple[float, float] | None = None
 
     def of(self, row: int) -> LayerFacts:
         """The layer of this row; an ordinary one where nothing is known."""
@@ -182,19 +184,9 @@ class Passes:
             self._judged = True
             self.entropy = node.name().startswith("NllLoss") and _reduction(node) == "mean"
             self._judge_end(node)
-        for _ in range(HOPS):
-            if node is None:
-                return
-            name = node.name()
-            if (said := _reduction(node)) is not None:
-                self.reduction = said
-                return
-            if name.startswith(("SumBackward", "MeanBackward")):
-                self.reduction = "sum" if name.startswith("Sum") else "mean"
-                return
-            if name.startswith(("Div", "Mul")):
-                return  # somebody scales it: what it amounts to is theirs
-            node = next((parent for parent, _ in node.next_functions if parent is not None), None)
+        found = _reductions(node, HOPS)
+        if len(found) == 1:
+            self.reduction = found.pop()
 
     def _judge_end(self, loss: Any) -> None:
         """See what takes the logits, how many there are, and whether they are what it takes."""
@@ -235,13 +227,34 @@ def facts_of(model: nn.Module, layers: Sequence[WatchedLayer], optimizers: Seque
         passes.entropy,
         passes.squashed,
         any(group.get("decoupled_weight_decay") is False for group in groups if group.get("weight_decay")),
+        _lowest_betas(optimizers),
     )
+
+
+def _lowest_betas(optimizers: Sequence[Any]) -> tuple[float, float] | None:
+    """The betas of Adam with the lowest second one; not where it keeps the largest mean square it had (AMSGrad)."""
+    adams = [one for one in optimizers if isinstance(one, torch.optim.Adam | torch.optim.AdamW | torch.optim.NAdam)]
+    groups = [group for one in adams for group in one.param_groups if not group.get("amsgrad")]
+    pairs = [tuple(map(at_hand, group["betas"])) for group in groups if len(group.get("betas", ())) == 2]
+    known = [(first, second) for first, second in pairs if first is not None and second is not None]
+    return min(known, key=lambda betas: betas[1], default=None)
 
 
 def _reduction(node: Any) -> str | None:
     """How a loss was reduced, by its node; None where it is no loss of torch."""
     said = getattr(node, "_saved_reduction", None)
     return REDUCTIONS.get(said, "") if isinstance(said, int) else None
+
+
+def _reductions(node: Any, hops: int) -> set[str]:
+    """How the terms of a loss were reduced; nothing of one that somebody scales, since what it amounts to is theirs."""
+    if node is None or not hops or node.name().startswith(("Div", "Mul")):
+        return set()
+    if (said := _reduction(node)) is not None:
+        return {said}
+    if node.name().startswith(("SumBackward", "MeanBackward")):
+        return {"sum" if node.name().startswith("Sum") else "mean"}
+    return set[str]().union(*(_reductions(parent, hops - 1) for parent, _ in node.next_functions))
 
 
 def behind(node: Any) -> Any:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from normgauge.monitor.signs.broken import BrokenNumbers, BrokenSample
 from normgauge.monitor.signs.data import DataScale, LabelNoise
+from normgauge.monitor.signs.decay import CoupledDecay, WeightDecay
 from normgauge.monitor.signs.flow import DeadUnits, NoGradient, Vanishing
 from normgauge.monitor.signs.normalizers import Epsilon, Gains, MissingNormalizer, SigmaShift, StaleStatistics
-from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, TooSmall
+from normgauge.monitor.signs.rate import EffectiveRate, LearningRate, Momentum, SecondBeta, TooSmall
 from normgauge.monitor.signs.settings import (
-    CoupledDecay,
     EpsLost,
     EvalMode,
     NotInOptimizer,
@@ -31,7 +31,7 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 # In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
 SIGNS: tuple[type[Sign], ...] = (
     BrokenSample, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
-    RateFaded, UpdateLost, CoupledDecay,
+    SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay,
     MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,
@@ -39,7 +39,9 @@ SIGNS: tuple[type[Sign], ...] = (
 
 # What is read as a setting in the end: it stands as it was set, so it follows from nothing that was measured later
 RATES = frozenset({"learning_rate", "no_warmup", "rate_small"})
-WIRED = frozenset({"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer"})
+WIRED = frozenset(
+    {"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer", "weight_decay", "coupled_decay"}
+)
 
 # What may be left alone as long as the loss falls: numbers that grow, and no mistake that stands by itself
 WATCHED = frozenset({"attention_growth", "residual_growth", "no_warmup", "learning_rate"})

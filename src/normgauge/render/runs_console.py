@@ -16,6 +16,7 @@ from normgauge.render.runs_words import healthy, run_sentences
 from normgauge.render.table import Grid
 
 FLAT = 1e-9
+STILL = 0.012  # share of a layer's quantity that its decades, of two digits, do not show either
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH, WORST, ALARMS, NOTES = 12, 8, 6, 5
 TOTALS = (
@@ -24,7 +25,7 @@ TOTALS = (
     ("log10_folded", "log10 folded product"),
     ("log10_P_w_lower", "log10 P_w, depends on the gauge"),
     ("log10_prod_inv_sigma_rms", "log10 Π1/σ (rms), depends on the gauge"),
-    ("gradient", "gradient norm"),
+    ("gradient", "gradient norm, behind any clip"),
 )
 UPPER = {"log10_P_w_lower": "log10_P_w"}  # the other end of a total
 
@@ -66,8 +67,8 @@ def _notes(item: LabelledRun, several: bool, most: int) -> list[str]:
     return [f"Notes{of}{count}:", *(f"  {sentence}" for sentence in found[-most:])]
 
 
-def small_line(pairs: Pairs, width: int = WIDTH) -> str:
-    """The series in one row of letters; ``!`` where it is not finite.
+def small_line(pairs: Pairs, width: int = WIDTH, flat: float = FLAT) -> str:
+    """The series in one row of letters; ``!`` where it is not finite; level where it moves by less than a share.
 
     >>> small_line([(i, float(i)) for i in range(8)], 8)
     '▁▂▃▄▅▆▇█'
@@ -79,7 +80,7 @@ def small_line(pairs: Pairs, width: int = WIDTH) -> str:
     means = [sum(group) / len(group) for group in groups]
     fine = [mean for mean in means if math.isfinite(mean)]
     low, high = min(fine, default=0.0), max(fine, default=0.0)
-    height = high - low if high - low > FLAT * abs(high) else math.inf  # rounding is no change
+    height = high - low if high - low > flat * abs(high) else math.inf  # rounding is no change
     top = len(BARS) - 1
     return "".join(BARS[round((m - low) / height * top)] if math.isfinite(m) else "!" for m in means)
 
@@ -102,9 +103,9 @@ def _totals(items: Sequence[LabelledRun]) -> Grid:
 
 
 def _losses(item: LabelledRun) -> Pairs:
-    """The loss of every line, and that of the last step where it is another."""
+    """The mean loss of every line, and the loss of the last step."""
     series, last = loss_series(item.run), item.last_loss
-    return [*series, last] if series and last is not None and last[0] > series[-1][0] else series
+    return [*(pair for pair in series if pair[0] < last[0]), last] if series and last is not None else series
 
 
 def _spelled(name: str, value: float, upper: float | None) -> str:
@@ -117,7 +118,9 @@ def _layers(items: Sequence[LabelledRun]) -> Grid:
     lines = []
     for item in items:
         for row in worst_layers(run_layer_rows(item), max(WORST // len(items), 3)):
-            lines.append((row.name, item.label, *row_cells(row), trend(row), small_line(row.trend, 12), row.alarms))
+            lines.append(
+                (row.shown, item.label, *row_cells(row), trend(row), small_line(row.trend, flat=STILL), row.alarms)
+            )
     headers = ("layer", "run", *(name for _, name in COLUMNS), "decades", "trend", "alarms")
     foot = "trend: of σ for a normalizer, of the norm's lower end for the others"
     title = "Layers: those with alarms first, then those that changed most"

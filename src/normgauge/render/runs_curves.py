@@ -105,7 +105,7 @@ def curves(items: Sequence[LabelledRun]) -> Markup:
     return tag(
         "div",
         plot(
-            "Loss (observed)",
+            "Loss (observed; of several steps the mean)",
             "loss",
             lambda i, item: [RunCurve(f"{item.label} loss", i, thin_series(loss_series(item.run)))],
         ),

@@ -46,8 +46,8 @@ class LabelledRun:
 
     @property
     def last_loss(self) -> tuple[int, float] | None:
-        """Step and value of the last loss: that of the end where it has one, else as the last line has it."""
-        series, loss = loss_series(self.run), read_number((self.run.end or {}).get("loss"))
+        """Step and value of the last loss: that of the end where it has one, else of the last step that has a line."""
+        series, loss = self.run.total("loss") or loss_series(self.run), read_number((self.run.end or {}).get("loss"))
         if loss is not None and self.reached is not None:
             return self.reached, loss
         return series[-1] if series else None

@@ -11,7 +11,9 @@ from normgauge.render.numbers import plural
 
 FOLDED = 6  # consequences named in one line
 
-SAID = {"nan_input": "a sample that is not finite"}  # alarms whose names say something else than is meant
+SAID = {
+    "nan_input": "a sample, or what is made of it, not finite"
+}  # alarms whose names say something else than is meant
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class LayerRow:
         trend: what its small line shows.
         change: how many decades that changed since the first line.
         alarms: the first alarm of it and since when, or what first followed there from another.
+        read: the last step at which it was read, where that is not the last line: it may be gone.
     """
 
     place: int
@@ -55,6 +56,12 @@ class LayerRow:
     trend: Pairs
     change: float | None
     alarms: str
+    read: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """Its name, and since when it was not read any more."""
+        return self.name if self.read is None else f"{self.name} (last read at step {self.read:,})"
 
 
 def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
@@ -78,6 +85,7 @@ def run_layer_rows(item: LabelledRun, points: int = POINTS) -> list[LayerRow]:
             LayerRow(
                 place, names[place], str(layer.get("type", "")), role, now["norm_upper"][place], proofs.get(place),
                 tuple(now[name][place] for name, _ in COLUMNS), known, _change(known), said.get(names[place], ""),
+                _last_read(run.steps, lines["frobenius"], place),
             )
         )  # fmt: skip
     return found
@@ -104,14 +112,25 @@ def _last_proofs(steps: Sequence[Any], count: int) -> dict[int, tuple[float, int
     return {place: proof for place, proof in found.items() if proof[1]}
 
 
+def _last_read(steps: Sequence[Any], sampled: Sequence[tuple[int, list[float | None]]], place: int) -> int | None:
+    """The last step at which a weight's norm was read, where the last line has those of others alone."""
+    rows = [row for _, row in sampled]
+    if rows[-1][place] is not None or not any(rows[-1]) or all(row[place] is None for row in rows):
+        return None
+    known = (line for line in reversed(steps) if layer_cells(line, "frobenius", place + 1)[place] is not None)
+    return int(next(known)["step"])
+
+
 def _change(pairs: Pairs) -> float | None:
     fine = [v for _, v in pairs if math.isfinite(v) and v > 0]
     return math.log10(fine[-1] / fine[0]) if len(fine) > 1 else None
 
 
 def worst_layers(found: Sequence[LayerRow], most: int) -> list[LayerRow]:
-    """The layers with alarms, then those that changed most."""
-    return sorted(found, key=lambda row: (not row.alarms, -abs(row.change or 0.0), row.place))[:most]
+    """The layers with alarms, then those that changed most, then those that are not read any more."""
+    return sorted(found, key=lambda row: (not row.alarms, row.read is not None, -abs(row.change or 0.0), row.place))[
+        :most
+    ]
 
 
 def signed_change(change: float) -> str:
@@ -153,7 +172,7 @@ def run_layer_table(item: LabelledRun, key: str, crowd: int = 1) -> Markup:
     cells = tuple(
         (
             str(row.place + 1),
-            markup(row.name),
+            markup(row.shown),
             row.kind,
             *row_cells(row),
             markup(f"{trend(row)} ", spark(row.trend)),

@@ -10,10 +10,10 @@ from statistics import median
 
 from normgauge.core.store.numbers import read_number
 from normgauge.render.numbers import log_enclosure
-from normgauge.render.runs_data import LabelledRun, Pairs, loss_series, total_evidence
+from normgauge.render.runs_data import LabelledRun, loss_series, total_evidence
 from normgauge.render.runs_incidents import incident_sentence, run_incidents
+from normgauge.render.runs_loss import loss_sentence
 
-STOOD, STANDING = 0.02, 100  # part of a loss that is no progress, and steps to tell
 RISEN = 2.0  # factor from which a learning rate that still rises is worth a word
 MOVED = 0.1  # decades below which a total is said to stay where it is
 PATIENCE, RHYTHM = 60.0, 20.0  # seconds, and usual times between two lines, after which a run is not being written
@@ -36,7 +36,7 @@ def run_sentences(item: LabelledRun) -> list[str]:
         return ["The run has a header and no step yet."]
     return [
         sentence
-        for sentence in (_incidents(item), _loss(item), _rate(item), _folded(item), _norms(item), _state(item))
+        for sentence in (_incidents(item), loss_sentence(item), _rate(item), _folded(item), _norms(item), _state(item))
         if sentence
     ]
 
@@ -44,30 +44,6 @@ def run_sentences(item: LabelledRun) -> list[str]:
 def _incidents(item: LabelledRun) -> str:
     found = run_incidents(item.run)
     return incident_sentence(found) if found else f"No alarm up to step {item.last:,}."
-
-
-def _loss(item: LabelledRun) -> str:
-    series = loss_series(item.run)
-    if not series:
-        return "No loss was given."
-    gone = next((step for step, value in series if not math.isfinite(value)), None)
-    if gone is not None:
-        return f"The loss is not finite at step {gone:,}."
-    (first, start), (last, now) = series[0], item.last_loss or series[-1]
-    if not math.isfinite(now):
-        return "The loss is not finite at the end."
-    if start == now:
-        return f"The loss is {now:.3g}."
-    way = "fell" if now < start else "rose"
-    return f"The loss {way} from {start:.3g} at step {first:,} to {now:.3g} at step {last:,}{_stands(series, last)}."
-
-
-def _stands(series: Pairs, last: int) -> str:
-    """Since when the loss has made nothing of it, where that is most of the run: by the middle ones of a few lines."""
-    middles = [(series[i + 2][0], median([value for _, value in series[i : i + 5]])) for i in range(len(series) - 4)]
-    lowest = min((value for _, value in middles), default=0.0)
-    near = next((step for step, value in middles if value <= lowest + STOOD * abs(lowest)), last)
-    return f"; since step {near:,} it has hardly moved" if last - near > last / 2 and last > STANDING else ""
 
 
 def _rate(item: LabelledRun) -> str:
@@ -101,7 +77,7 @@ def _folded(item: LabelledRun) -> str:
         said += f", after step {last:,} 10^{now:.2f}"
     lost = next((step for step, _ in pairs if step > last), None)
     later = "" if last == item.last else "; it was not read later"
-    return f"{said} ({known}){later if lost is None else f'; from step {lost:,} on it is not finite'}."
+    return f"{said} ({known}){later if lost is None else f'; when next read, at step {lost:,}, it was not finite'}."
 
 
 def _norms(item: LabelledRun) -> str:

@@ -66,3 +66,29 @@ def test_the_number_and_the_threshold_that_fired_are_stored_and_every_step_is_to
     alarm = first_alarm([0.1] * 4, [2.0, 4.0, 9.0, 20.0], Facts(adaptive=False))
     assert alarm is not None and alarm.sentence.endswith("too high; the loss went from 2 at first to 20 at step 4.")
     assert (alarm.value, alarm.threshold) == (9.0, 2.0 * thresholds.LOSS_RISEN)  # the median of the last three
+
+
+@pytest.mark.parametrize(("stays", "said"), [(False, "was too high: it went"), (True, "is too high: it went")])
+def test_one_step_at_a_rate_that_jumped_is_blamed_for_the_loss_after_it(stays, said):
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, 60):
+        watch.story.note(step, rate := 0.1 if step == 31 or (stays and step > 31) else 1e-3)
+        loss = 4.0 * 0.98**step if step <= 31 else 4.5 * 0.98 ** (step - 31)
+        if step != 32:  # that of the jump itself was not read
+            found += watch.observe(reading(step, loss, rate=rate, facts=Facts(adaptive=True)))
+        watch.story.hear(step, loss)
+    (alarm, *others) = found
+    assert (alarm.alarm, alarm.began, others) == ("learning_rate", 31, [])
+    assert said in alarm.sentence and "at step 31" in alarm.sentence
+    assert "still fell" not in alarm.advice and "still rising" not in alarm.sentence
+    assert (", and is 0.001 at step " in alarm.sentence) != stays
+
+
+def test_what_a_cross_entropy_costs_at_first_comes_from_no_target_that_could_be_scaled():
+    assert diverging(Facts(adaptive=False, classes=65), first=1e6) == [("learning_rate", "")]
+
+
+def test_a_sum_is_divided_by_its_summands_and_not_by_the_samples():
+    alarm = first_alarm([0.1] * 4, [2.0, 4.0, 9.0, 20.0], Facts(adaptive=False, reduction="sum"))
+    assert alarm is not None and alarm.alarm == "loss_reduction"
+    assert "by the number of summands" in alarm.advice and "batch size" not in alarm.advice

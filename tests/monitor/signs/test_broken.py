@@ -79,8 +79,11 @@ def test_what_a_weight_beyond_float32_makes_of_a_sample_is_no_fault_of_that_samp
 def test_the_sample_that_broke_is_named_and_the_loss_it_broke_is_its_consequence(what, words):
     first, second = watched().observe(reading(31, math.nan, broken=Broken(what, 5, 1, 64)))
     assert (first.alarm, first.began) == ("nan_input", 31) and words in first.sentence
-    blamed = "the batch is broken, not the network" in first.sentence and "loader" in first.advice
+    blamed = "the batch is broken" in first.sentence and "loader" in first.advice
     assert blamed == (what in ("input", "target"))  # what the network makes of a sample may be its own fault
+    assert ("the network broke on it" in first.sentence) == (what == "output")  # behind a finite output it is the loss
+    assert ("the loss broke on it" in first.sentence and "in the loss" in first.advice) == (what == "slope")
+    assert "are told with what followed" not in first.advice  # there may be none
     assert (second.alarm, second.cause, second.cause_step) == ("nan", "nan_input", 31)
 
 
@@ -209,9 +212,22 @@ def test_a_layer_is_named_in_a_training_unless_clipping_by_norm_has_broken_all(t
 
 def test_where_the_forward_pass_broke_is_said_as_it_was_seen_and_before_the_first_step_nothing_was_trained():
     first, follows = watched(), watched()
-    (alarm,) = first.observe(reading(31, math.nan, {NORM: {"sigma_rms": math.nan}}, pairs={}))
+    (alarm,) = first.observe(
+        reading(31, math.nan, {NORM: {"sigma_rms": math.nan}, MAP: {"frobenius": math.nan}}, pairs={})
+    )
     assert f"normalizer to see it is {alarm.layer}" in alarm.sentence and "checkpoint" in alarm.advice
+    assert alarm.sentence.endswith("The input is finite at step 31.")
     (alarm,) = follows.observe(reading(31, math.nan, {NORM: {"sigma_rms": math.nan}}))
     assert f"normalizer to see it follows {alarm.layer}" in alarm.sentence
     (alarm,) = AlarmWatch(PLACES).observe(reading(1, math.nan, {NORM: {"sigma_rms": math.nan}}))
     assert "checkpoint" not in alarm.advice and "mask with an empty row" in alarm.advice
+    (alarm,) = AlarmWatch(PLACES).observe(reading(1, math.nan))
+    assert "that place" not in alarm.advice and "in the network and in the loss" in alarm.advice  # none was seen
+
+
+def test_a_loss_that_was_lost_beside_whole_weights_needs_no_checkpoint():
+    (alarm,) = watched().observe(reading(31, math.nan))
+    assert alarm.sentence == "the loss is nan at step 31. The input and all weights are finite at step 31."
+    assert "checkpoint" not in alarm.advice and "targets are all ignored" in alarm.advice
+    (alarm,) = watched().observe(reading(31, math.nan, {MAP: {"frobenius": math.nan}}, given=None))
+    assert alarm.sentence == "the loss is nan at step 31." and "Go back to a checkpoint if" in alarm.advice

@@ -124,3 +124,31 @@ def test_gradients_that_change_with_depth(factor, nodes, kind):
     seen = [replace(reading(step), rows=rows, pairs={}, facts=known) for step in (1, 2)]
     layer = "l.0" if kind == "vanishing_gradient" else ""  # what no layer has, the network lacks
     assert said([x for one in seen for x in watch.observe(one)]) == ([(kind, layer)] if kind else [])
+
+
+def stood_still(steps, changed, **known) -> list:
+    watch, facts = AlarmWatch(PLACES), replace(HELD, **known)
+    return [x for step in range(1, steps) for x in watch.observe(reading(step, facts=facts, changed=changed))]
+
+
+def test_layers_of_a_group_whose_rate_is_0_are_named_together_with_what_to_do():
+    still = {row: {"update": 0.0, "rate": 0.0} for row in (MAP, NORM)}
+    (alarm,) = stood_still(THAW_STEPS + 2, still)
+    assert alarm.layer == "b.1.map" and alarm.sentence.startswith("b.1.map, b.1.norm: it gets no update. Its weight")
+    assert "learning rate is 0)" in alarm.sentence and alarm.advice.startswith("Raise the learning rate")
+
+
+def test_a_gain_of_1_that_float32_cannot_step_is_put_down_to_the_rate():
+    still = {row: {"update": 0.0, "rate": 1e-8} for row in (1, 3, 5)}
+    (alarm,) = stood_still(30, still, adaptive=True, betas=(0.9, 0.999))
+    assert (alarm.alarm, alarm.layer) == ("rate_small", "b.0.norm") and "none below 3e-08" in alarm.sentence
+    assert alarm.sentence.startswith("b.0.norm, b.1.norm, b.2.norm: the learning rate is too small for float32.")
+    (alarm,) = stood_still(30, {row: {"update": 0.0, "rate": 1e-3} for row in (1, 3, 5)}, betas=(0.9, 0.999))
+    assert alarm.alarm == "no_update"
+    (alarm,) = stood_still(30, still)  # of others than Adam a step's length is not known
+    assert alarm.alarm == "no_update"
+
+
+def test_a_gradient_that_is_missing_says_nothing_about_the_loss():
+    (alarm,) = stood_still(30, {MAP: BARE})
+    assert alarm.alarm == "no_gradient" and "does not depend" not in alarm.sentence

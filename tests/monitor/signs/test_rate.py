@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from normgauge.monitor.facts import Facts
 from normgauge.monitor.watch import AlarmWatch
@@ -77,3 +78,60 @@ def test_long_steps_are_told_against_the_norm_that_divides_them_and_their_sum_is
     assert "3 steps read moved the median layer by" in alarm.sentence
     assert f"of the norm it had after each; these add up to {sum(turns):.0%}." in alarm.sentence
     assert "of its norm" not in alarm.sentence and "together" not in alarm.sentence
+
+
+def slow(turn: float, steps: int, loss=lambda step: 4.17, rate=lambda step: 1e-7) -> list:
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, steps + 1):
+        changed = {row: {"update": 2.4 * turn} for row in (0, 2, 4)} | {6: {"update": 1.2 * turn}}
+        found += watch.observe(reading(step, loss(step), changed, rate=rate(step)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("turn", "loss", "rate", "named"),
+    [
+        (5e-6, 4.17, lambda step: 1e-7, 1),
+        (5e-5, 4.17, lambda step: 1e-6, 0),  # some way to go, and some way gone
+        (5e-6, 4.17, lambda step: 1e-9 * step, 0),  # on its way up
+        (5e-6, 0.0, lambda step: 1e-7, 0),
+    ],
+)
+def test_a_rate_with_which_all_steps_together_come_to_nothing_is_named(turn, loss, rate, named):
+    found = slow(turn, 62, lambda step: loss or 4.0 * 0.99**step, rate)
+    assert said(found) == [("rate_small", "")] * named
+    if named:
+        assert "in 60 steps" in found[0].sentence and "5e-06 of its norm, and so many of these come to 0.0003" in (
+            found[0].sentence
+        )
+
+
+@pytest.mark.parametrize(
+    ("betas", "named"),
+    [
+        ((0.9, 0.1), 1),
+        ((0.9, 0.8), 1),
+        ((0.9, 0.95), 0),
+        ((0.9, 0.999), 0),
+        ((0.5, 0.9), 0),
+        ((0.0, 0.0), 0),
+        (None, 0),
+    ],
+)
+def test_a_second_beta_that_bounds_no_step_is_named(betas, named):
+    found = AlarmWatch(PLACES).observe(reading(1, facts=Facts(adaptive=True, betas=betas)))
+    assert said(found) == [("second_beta", "")] * named
+
+
+def test_steps_of_adam_are_many_times_the_rate_where_its_second_beta_is_said_to_bound_none():
+    for betas, bounded in (((0.9, 0.1), False), ((0.9, 0.999), True)):
+        weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        optimizer = torch.optim.Adam([weight], lr=1.0, betas=betas, eps=1e-30)
+        first, second = betas
+        longest = 0.0
+        for k in range(12):  # where Cauchy's inequality is one: gradients that fade by β₂/β₁
+            weight.grad = torch.full_like(weight, (second / first) ** k)
+            before = weight.detach().clone()
+            optimizer.step()
+            longest = max(longest, (weight.detach() - before).abs().item())
+        assert (longest < 10.0) == bounded

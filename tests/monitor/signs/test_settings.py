@@ -35,6 +35,13 @@ def test_a_weight_with_a_gradient_that_no_optimizer_holds_is_named():
     assert looked(frozen, changed={MAP: {"update": 0.0}}) == []
 
 
+def test_a_weight_left_out_is_not_said_to_be_as_it_was_initialized():
+    left_out, still = facts({MAP: replace(HELD, held=0)}), {MAP: {"update": 0.0}}
+    watch = AlarmWatch(PLACES)
+    (alarm,) = [x for step in (1, 2) for x in watch.observe(reading(step, facts=left_out, changed=still))]
+    assert "initialized" not in alarm.sentence and "do not move" in alarm.sentence  # it may have been trained before
+
+
 def test_a_weight_that_is_held_twice_is_named():
     assert looked(facts({MAP: replace(HELD, held=2)})) == [("stepped_twice", "b.1.map")]
 
@@ -82,9 +89,18 @@ def test_eval_mode_is_named_after_a_few_steps_where_it_matters():
     assert story.wanted
     (alarm,) = AlarmWatch(PLACES, story).observe(reading(40 + MODE_STEPS, facts=facts(moody=True)))
     assert (alarm.alarm, alarm.began) == ("eval_mode", 41)
+    assert "normalizers use running statistics" in alarm.sentence
     assert AlarmWatch(PLACES, story).observe(reading(43, facts=facts())) == []
     once = told(40, mode=lambda step: step != 40)
     assert AlarmWatch(PLACES, once).observe(reading(40, facts=facts(moody=True))) == []
+
+
+def test_eval_mode_speaks_of_running_statistics_only_where_there_are_some():
+    story = told(40 + MODE_STEPS, mode=lambda step: step <= 40)
+    seen = reading(40 + MODE_STEPS, facts=facts(moody=True))
+    bare = [{name: value for name, value in row.items() if name != "running"} for row in seen.rows]
+    (alarm,) = AlarmWatch(PLACES, story).observe(replace(seen, rows=bare))
+    assert alarm.sentence.endswith("(eval() is on): dropout is off.")
 
 
 def test_a_rate_that_came_to_nothing_is_named_and_the_end_of_a_schedule_is_not():
@@ -107,24 +123,6 @@ def test_a_rate_that_came_to_nothing_is_named_and_the_end_of_a_schedule_is_not()
 def test_a_loss_of_logits_that_is_given_none_is_named(end, said):
     (alarm, *others) = AlarmWatch(PLACES).observe(reading(1, facts=facts(squashed=end, classes=65)))
     assert alarm.alarm == "squashed_logits" and said in alarm.sentence and not others
-
-
-@pytest.mark.parametrize(
-    ("coupled", "left", "losses", "named"),
-    [
-        (True, 0.3, [3.0] * 30, 1),
-        (False, 0.3, [3.0] * 30, 0),  # AdamW: such weights are as small as its rate makes them
-        (True, 0.6, [3.0] * 30, 0),
-        (True, 0.3, [3.0 * 0.9**k for k in range(30)], 0),  # it learns all the same
-        (True, 0.3, [3.0] + [0.1] * 29, 0),  # and this one has learnt
-    ],
-)
-def test_decay_inside_adam_that_takes_the_weights_away_is_named(coupled, left, losses, named):
-    watch, known, found = AlarmWatch(PLACES), facts(coupled=coupled, adaptive=True), []
-    for step, loss in enumerate(losses, 1):
-        size = {"frobenius": 2.4 * left, "weight_decay": 0.1, "gradient": 0.2}
-        found += watch.observe(reading(step, loss, dict.fromkeys((0, 2, 4, 6), size), facts=known))
-    assert [alarm.alarm for alarm in found if alarm.alarm == "coupled_decay"] == ["coupled_decay"] * named
 
 
 @pytest.mark.parametrize(
@@ -155,3 +153,10 @@ def test_gains_that_half_precision_cannot_step_are_worth_a_note(dtype, update, r
         watch.observe(seen)
         told += watch.remarks(seen)
     assert len({key for _, key in told}) == said and all("in 3 of 3 normalizers" in sentence for sentence, _ in told)
+
+
+def test_a_first_loss_of_any_size_is_told_in_three_digits():
+    seen, watch = reading(1, 3.4e8, facts=facts(classes=65, entropy=True)), AlarmWatch(PLACES)
+    watch.observe(seen)
+    ((sentence, _),) = watch.remarks(seen)
+    assert "is 8.14e+07 times what guessing" in sentence

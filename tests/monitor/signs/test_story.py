@@ -91,3 +91,44 @@ def test_a_loss_falls_where_it_does_so_beyond_its_noise():
         for step, loss in enumerate(losses, 1):
             story.hear(step, loss)
         assert story.falls == falls
+
+
+def jumped(rates, losses) -> Story:
+    story = Story()
+    for step, (rate, loss) in enumerate(zip(rates, losses, strict=True), 1):
+        story.note(step, rate)
+        story.hear(step, loss)
+    return story
+
+
+ONE_STEP = [1e-3] * 150 + [0.1] + [1e-3] * 9
+
+
+@pytest.mark.parametrize(
+    ("after", "jolted"),
+    [
+        ([2.6, 4.5, 4.4, 4.3, 4.2, 4.1, 4.0, 3.9, 3.8, 3.8], True),
+        ([2.6, 9.0, 2.7, 2.6, 2.6, 2.6, 2.6, 2.6, 2.6, 2.6], False),  # a spike that recovers
+        ([2.6] * 10, False),
+    ],
+)
+def test_a_jump_of_the_rate_is_felt_by_the_losses_after_it(after, jolted):
+    losses = [4.17 * 0.997**k for k in range(150)] + after
+    story = jumped(ONE_STEP, losses)
+    assert (story.jolt is not None) == jolted
+    assert jumped([1e-3] * 160, losses).jolt is None  # the rate did not jump
+    assert jumped(ONE_STEP[:152], losses[:152]).jolt is None  # one loss says little
+    if jolted:
+        assert story.jolt == (pytest.approx(2.83, abs=0.01), 3.8)
+
+
+def test_losses_before_a_jump_of_the_rate_do_not_tell_that_the_loss_still_falls():
+    losses = [4.0 * 0.99**k for k in range(160)]
+    assert jumped([1e-3] * 160, losses).falls and jumped(ONE_STEP, losses).falls
+    assert not jumped(ONE_STEP[:152], losses[:152]).falls
+
+
+def test_a_rate_that_jumped_once_is_not_on_its_way_up():
+    warm = [1e-3 * min(1.0, k / 20) for k in range(1, 151)]
+    assert jumped(warm[:12], [1.0] * 12).rising
+    assert not jumped([*warm, 0.1], [1.0] * 151).rising and not jumped([1e-3] * 9 + [0.1], [1.0] * 10).rising

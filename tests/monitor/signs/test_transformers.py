@@ -9,9 +9,10 @@ import pytest
 
 from normgauge.monitor.facts import Facts
 from normgauge.monitor.signs.sign import Place
+from normgauge.monitor.signs.story import Story
 from normgauge.monitor.signs.transformers import Attention, Stream
 from normgauge.monitor.watch import AlarmWatch
-from tests.monitor.readings import reading
+from tests.monitor.readings import reading, said
 
 PLACES = [Place(f"blocks.{k}.norm", "norm", (16,), 4.0) for k in range(7)]
 
@@ -70,7 +71,12 @@ def test_a_stream_without_normalizers_is_seen_at_what_the_layers_are_given(sums,
         rows = [{"entered": factor**k} for k in range(10)]
         found += sign.look(replace(reading(step, facts=facts, pairs={}), rows=rows))
     assert [(alarm.alarm, alarm.layer) for alarm in found] == [("residual_growth", "convs.9")] * named
-    assert all("at what each layer is given" in alarm.sentence for alarm in found)  # that may be inside a branch
+    said = "what layers along a residual stream are given grows"  # that may be inside a branch
+    assert all(alarm.sentence.startswith(f"without normalizers, {said}") for alarm in found)
+    batch = Stream([*places, Place("bn", "norm", (16,), 4.0)])  # of another kind than is read for its input
+    rows = [*({"entered": factor**k} for k in range(10)), {}]
+    found = [x for step in (1, 2) for x in batch.look(replace(reading(step, facts=facts, pairs={}), rows=rows))]
+    assert all(alarm.sentence.startswith(said) for alarm in found)
 
 
 @pytest.mark.parametrize(("scaled", "named"), [({}, "if nothing does yet"), ({0: 1.0}, ""), ({0: 8.0}, "8 times that")])
@@ -183,3 +189,18 @@ def test_while_the_loss_falls_the_advice_is_to_watch_it(fall, waits):
         found += watch.observe(seen)
     assert found[0].alarm == "attention_growth" and "ower the learning rate" in found[0].advice
     assert found[0].advice.startswith(f"At step {found[0].step} the loss still fell") == waits
+
+
+@pytest.mark.parametrize(("before", "named"), [(0, 1), (100, 0)])
+def test_a_block_added_to_what_has_learnt_may_lengthen_the_stream(before, named):
+    story = Story()
+    for step in range(1, before + 1):
+        story.note(step, 0.1)
+        story.hear(step, 4.0 * 0.99**step)
+    watch, found = AlarmWatch(PLACES, story), []
+    for step in range(before + 1, before + 4):
+        changed = {row: {"input_rms": size} for row, size in zip(range(7), (0.1, 1, 1, 3, 3, 12, 12), strict=True)}
+        found += watch.observe(reading(step, 4.0 * 0.99**step, changed))
+    assert said(found) == [("residual_growth", "blocks.6.norm")] * named
+    if named:
+        assert found[0].advice.startswith("Initialize the layers smaller, or scale")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from normgauge.monitor.signs.weights import Capacity, Gradients
+from normgauge.monitor.watch import AlarmWatch
 from tests.monitor.readings import HEAD, MAP, PLACES, named, reading
 
 CAUSES = {
@@ -41,3 +44,15 @@ def test_a_gradient_is_said_to_explode_first_only_where_no_other_rose_before(oth
         found += sign.look(reading(step, changed=changed))
     alarm = found[-1]
     assert (alarm.alarm, alarm.layer) == ("gradient_explosion", "b.1.map") and alarm.sentence.endswith(said)
+
+
+def test_layers_of_an_odd_scale_are_named_together_and_what_lies_far_behind_them_is_not_judged():
+    odd = {row: {"frobenius": 2400.0} for row in (MAP, HEAD)}
+    began = [replace(place, size=2400.0) if row in odd else place for row, place in enumerate(PLACES)]
+    (alarm,) = AlarmWatch(began).observe(reading(1, changed=odd))
+    assert alarm.sentence == (
+        "b.1.map: the rows of its weight have norm 600, those of the median layer 0.6; a normalizer follows straight "
+        "behind it. Also far from it: head."
+    )
+    (alarm,) = AlarmWatch([*PLACES[:HEAD], began[HEAD]]).observe(reading(1, changed={HEAD: odd[HEAD]}))
+    assert "; no normalizer follows straight behind it." in alarm.sentence and "outputs" not in alarm.sentence

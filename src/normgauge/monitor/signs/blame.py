@@ -66,7 +66,8 @@ def _summed(case: Case) -> bool:
 
 
 def _unscaled(case: Case) -> bool:
-    return case.seen.story.start > LOSS_BIG and not case.seen.facts.adaptive
+    facts = case.seen.facts  # a cross entropy has no targets that could be scaled
+    return case.seen.story.start > LOSS_BIG and not facts.adaptive and not facts.classes
 
 
 def _cold(case: Case) -> bool:
@@ -75,7 +76,10 @@ def _cold(case: Case) -> bool:
 
 
 def _since(case: Case) -> str:
-    at, before, after = case.seen.story.jump or (0, 0.0, 0.0)
+    (at, before, after), rate = case.seen.story.jump or (0, 0.0, 0.0), case.seen.rate
+    if rate is not None and rate < after / 2:
+        again = f", and is {rate:.3g} at step {case.seen.step}"
+        return f"the learning rate was too high: it went from {before:.3g} to {after:.3g} at step {at}{again}"
     return f"the learning rate is too high: it went from {before:.3g} to {after:.3g} at step {at}"
 
 
@@ -89,17 +93,18 @@ RULES: tuple[Rule, ...] = (
     (
         "loss_reduction",
         _summed,
-        lambda case: "the loss is a sum over the batch, and its gradient too long by the number of summands",
-        'Use the mean (reduction="mean"), or divide the learning rate by the batch size.',
+        lambda case: "the loss is a sum, and its gradient that of the mean times the number of summands",
+        'Use the mean (reduction="mean"), or divide the learning rate by the number of summands (of a sequence, all '
+        "its tokens count; of an image, all its numbers).",
     ),
     (
         "data_scale",
         _unscaled,
         lambda case: (
-            f"the data are not normalized: the loss began at {case.seen.story.start:.3g}, for targets far "
-            "larger than what a network puts out at first"
+            "the data are not normalized, or what the network makes of them is far too large (inferred): the loss "
+            f"began at {case.seen.story.start:.3g}"
         ),
-        "Scale the targets (subtract their mean, divide by their standard deviation).",
+        "Scale the targets (subtract their mean, divide by their standard deviation); look at the first outputs.",
     ),
     (
         "no_warmup",
@@ -113,9 +118,7 @@ RULES: tuple[Rule, ...] = (
     (
         "no_normalizer",
         lambda case: case.bare and case.deep >= DEEP and case.early < TURN_GROSS,
-        lambda case: (
-            f"there is no normalizer anywhere in {case.deep} layers, and nothing evens out what each step adds"
-        ),
+        lambda case: f"there is no normalizer anywhere in {case.deep} layers",
         "Add normalizers, or lower the learning rate and scale the residual branches.",
     ),
     (

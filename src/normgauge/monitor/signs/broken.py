@@ -41,10 +41,10 @@ class BrokenSample(Sign):
                 "input": f"{which} of the batch holds numbers that are not finite",
                 "target": f"the target of {which} is not finite",
                 "entered": f"{which} reaches the first layer with numbers that are not finite, and its input is finite",
-                "output": f"the output of {which} alone is not finite, although the input is",
-                "slope": f"the gradient of the loss of {which} alone is not finite, although the output is",
+                "output": f"the output of {which} alone is not finite, although the input is finite",
+                "slope": f"the gradient of the loss of {which} alone is not finite, although the output is finite",
             }
-            yield self._say(seen, said[broken.what], given=broken.what in ("input", "target"))
+            yield self._say(seen, said[broken.what], broken.what)
 
     def _felt(self, seen: Seen) -> bool:
         """Whether the loss, a gradient or a weight broke with it."""
@@ -52,17 +52,17 @@ class BrokenSample(Sign):
         lost = seen.story.lost is not None or any(not math.isfinite(loss) for _, loss in seen.losses)
         return lost or not all(map(math.isfinite, numbers))
 
-    def _say(self, seen: Seen, what: str, *, given: bool = True) -> Alarm:
-        """The alarm; what was ``given`` broke by itself, what the network makes of a sample may be its own fault."""
-        why = "the batch is broken, not the network" if given else "the network broke on it first"
-        sentence = f"{what} at step {seen.step}: {why}."
-        where = (
-            "Check the loader for NaN"
-            if given
-            else "Look at that sample, and for a root, a logarithm, a division, an exponential or a softmax over "
-            "nothing that it meets; the layers where it was seen are told with what followed"
+    def _say(self, seen: Seen, what: str, where: str = "input") -> Alarm:
+        """The alarm; what was given broke by itself, what is made of a sample may be the fault of what makes it."""
+        why = {"entered": "what lies before that layer", "output": "the network", "slope": "the loss"}.get(where)
+        sentence = f"{what} at step {seen.step}: {f'{why} broke on it' if why else 'the batch is broken'}."
+        look = (
+            f"Look at that sample, and in {why} for a root, a logarithm, a division, an exponential or a softmax over "
+            "nothing that it meets"
+            if why
+            else "Check the loader for NaN"
         )
-        advice = f"{where} (samples are counted from 0); go back to a checkpoint if a step was taken with it."
+        advice = f"{look} (samples are counted from 0); go back to a checkpoint if a weight is not finite since."
         return Alarm(seen.step, "nan_input", "", sentence, math.nan, math.inf, advice, seen.step)
 
 
@@ -108,8 +108,8 @@ class BrokenNumbers(Sign):
         layer = self._feeding(seen, self._first(seen, "sigma_rms"))
         where = f"{'first ' * self._heard(seen)}seen at {layer}" if layer else "no normalizer saw it first"
         sentence = (
-            f"the loss is {lost[1]} at step {lost[0]} in float16, whose numbers end at 65504, while the input is "
-            f"finite: activations overflowed, {where}."
+            f"the loss is {lost[1]} at step {lost[0]} in float16, whose numbers end at 65504: activations overflowed "
+            f"(inferred), {where}.{self._finite(seen)}"
         )
         advice = "Use bfloat16, or keep this layer in float32 or its weights smaller."
         return Alarm(seen.step, "half_overflow", layer, sentence, lost[1], HALF_LIMIT, advice, lost[0])
@@ -121,14 +121,33 @@ class BrokenNumbers(Sign):
         where = f"; {which} normalizer to see it {verb} {layer}" if layer else ""
         if self._suspect:
             layer, where = self._suspect, f"; before it the gradient of {self._suspect} was not finite"
-        sentence = f"the loss is {lost[1]} at step {lost[0]}{where}. The input is finite where it was seen."
-        advice = "Go back to a checkpoint; look for logs, roots and divisions in the loss, and at the learning rate."
-        if lost[0] <= 1:  # no step has been taken that could have done it
-            advice = (
-                "No step was taken before it: look in front of that place for a softmax over nothing (a mask with an "
-                "empty row), logs, roots and divisions, and at the initial weights."
+        sentence = f"the loss is {lost[1]} at step {lost[0]}{where}.{self._finite(seen)}"
+        return Alarm(seen.step, "nan", layer, sentence, lost[1], math.inf, self._mending(seen, lost[0], layer), lost[0])
+
+    def _finite(self, seen: Seen) -> str:
+        """What was seen to be finite beside a loss that is not."""
+        given = seen.given is not None and math.isfinite(seen.given)
+        known = [*["the input"] * given, *["all weights"] * self._whole(seen)]
+        kept = " and ".join(known)
+        verb = "are" if self._whole(seen) else "is"
+        return f" {kept[0].upper()}{kept[1:]} {verb} finite at step {seen.step}." if kept else ""
+
+    def _whole(self, seen: Seen) -> bool:
+        """Whether the norms of all weights were read, and are numbers."""
+        sizes = [row["frobenius"] for row in seen.rows if "frobenius" in row]
+        return bool(sizes) and len(sizes) == len(seen.rows) and all(map(math.isfinite, sizes))
+
+    def _mending(self, seen: Seen, at: int, layer: str) -> str:
+        """What to do about a loss that is not finite: before the first step nothing was trained that broke it."""
+        nothing = "a softmax or a mean over nothing (a mask with an empty row, a batch whose targets are all ignored)"
+        if at <= 1:
+            front = f"in front of {layer}" if layer else "in the network and in the loss"
+            return (
+                f"No step was taken before it: look {front} for {nothing}, logs, roots and divisions, and at the "
+                "initial weights."
             )
-        return Alarm(seen.step, "nan", layer, sentence, lost[1], math.inf, advice, lost[0])
+        back = "" if self._whole(seen) else "Go back to a checkpoint if a weight is not finite since. "
+        return f"{back}Look for logs, roots and divisions in the loss, for {nothing}, and at the learning rate."
 
     def _gradient(self, seen: Seen, row: int) -> Alarm:
         row_of = f"at {plural(self._skipped, 'reading')}{' in a row' * (self._skipped > 1)}"
@@ -137,7 +156,8 @@ class BrokenNumbers(Sign):
             kind, layer, why = (
                 "half_overflow",
                 "",
-                "The backward pass overflows float16, whose numbers end at 65504: the loss scale is too large.",
+                "The backward pass overflows float16, whose numbers end at 65504: the loss scale is too large "
+                "(inferred).",
             )
             advice = "Lower the loss scale, or let a gradient scaler find it."
         elif levelled := self._levelled(seen, row):

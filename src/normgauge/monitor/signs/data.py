@@ -36,12 +36,15 @@ class DataScale(Sign):
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the root mean square of the input with its level and with fixed limits."""
         size, story = seen.given, seen.story
-        if story.stuck and story.start > LOSS_BIG and seen.facts.reduction != "sum":
+        if story.stuck and story.start > LOSS_BIG and seen.facts.reduction != "sum" and not seen.facts.classes:
             sentence = (
-                f"the data are not normalized: the loss began at {story.start:.3g} and makes no progress in "
-                f"{story.count} steps, for targets far larger than what a network puts out at first."
+                "the data are not normalized, or what the network makes of them is far too large (inferred): the loss "
+                f"began at {story.start:.3g} and makes no progress in {story.count} steps."
             )
-            advice = "Scale the targets (subtract their mean, divide by their standard deviation)."
+            advice = (
+                "Scale the targets (subtract their mean, divide by their standard deviation); look at the first "
+                "outputs."
+            )
             yield Alarm(seen.step, "data_scale", "", sentence, story.start, LOSS_BIG, advice, 1)
         if size is None or not math.isfinite(size):
             return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import torch
+
 from normgauge.monitor.sheet import Row
 from normgauge.monitor.signs.settings import LAST_PLACE
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
@@ -21,7 +23,10 @@ from normgauge.monitor.thresholds import (
     THAW_STEPS,
     VANISHED,
 )
+from normgauge.render.numbers import shortened_names
 
+SHOWN = 3  # most layers named in a sentence
+LAST_FLOAT32 = 2.0**-25  # half a unit in the last place of float32, relative, just below a power of two
 SQUASHING = ("Sigmoid", "Tanh")  # operations whose slope falls to 0 on both sides
 
 
@@ -41,8 +46,8 @@ class DeadUnits(Sign):
         if starved is not None and count >= START_READINGS and seen.step > START_READINGS:
             name, behind = (self._places[rows[k]].name for k in (starved - 1, starved))
             sentence = (
-                f"{name}: all its units are dead. The weight of {behind} gets a gradient of exactly 0 and its bias "
-                "does not, so that everything between them is 0 for the whole batch, and nothing in front learns."
+                f"{name}: the units behind it are dead. The weight of {behind}, the next layer, gets a gradient of "
+                f"exactly 0 and its bias does not: what {behind} is given is 0 for the whole batch."
             )
             advice = (
                 "Lower the learning rate, or initialize the biases at 0 and the weights for ReLU; or use leaky ones."
@@ -121,8 +126,8 @@ class NoGradient(Sign):
         name = self._places[row].name
         how = "it is exactly 0" if seen.facts.of(row).slope else "there is none"
         sentence = (
-            f"{name}: it gets no gradient since step {began} ({how}), while other layers do. The optimizer holds it, "
-            "but the loss does not depend on it."
+            f"{name}: it gets no gradient since step {began} ({how}), while other layers do, and the optimizer holds "
+            "it."
         )
         advice = (
             "Look for detach(), no_grad(), .data or .item() on the way to the loss, and for a branch that is not used."
@@ -130,22 +135,49 @@ class NoGradient(Sign):
         return Alarm(seen.step, "no_gradient", name, sentence, 0.0, 0.0, advice, began)
 
     def _unmoved(self, seen: Seen, row: int, began: int) -> Alarm:
-        name, rate, dtype = self._places[row].name, seen.rows[row].get("rate"), seen.facts.of(row).dtype
+        name, rate, dtype = self._named(seen, row), seen.rows[row].get("rate"), seen.facts.of(row).dtype
+        place = self._places[row].name
         if dtype in LAST_PLACE and rate != 0.0:
             kind = str(dtype).removeprefix("torch.")
             sentence = (
-                f"{name}: updates are too small for {kind}. It has a gradient and has not moved since step {began}: "
-                "its steps are rounded away."
+                f"{name}: updates are too small for {kind}. Its weight has a gradient and has not moved since step "
+                f"{began}: its steps are rounded away."
             )
             advice = "Keep float32 weights for the optimizer (autocast instead of converting them), or raise the rate."
-            return Alarm(seen.step, "update_lost", name, sentence, 0.0, 0.0, advice, began)
-        why = "its learning rate is 0" if rate == 0.0 else "its learning rate is not 0"
+            return Alarm(seen.step, "update_lost", place, sentence, 0.0, 0.0, advice, began)
+        least = self._least_step(seen, row)
+        if rate and rate < least:
+            sentence = (
+                f"{name}: the learning rate is too small for float32. It is {rate:.2g}, and so is a step of Adam; a "
+                f"weight of this size takes up none below {least:.1g}, and has not moved since step {began}."
+            )
+            advice = "Raise the learning rate."
+            return Alarm(seen.step, "rate_small", place, sentence, rate, least, advice, began)
+        why = "" if rate is None else f" (its learning rate is {rate:.2g})"
         sentence = (
-            f"{name}: it gets no update. It has a gradient ({why}), and has not moved since step {began}, while others "
-            "have."
+            f"{name}: it gets no update. Its weight has a gradient{why} and has not moved since step {began}, while "
+            "others have."
         )
         advice = "Is the parameter the optimizer holds still the one of the layer, and can its precision take the step?"
-        return Alarm(seen.step, "no_update", name, sentence, 0.0, 0.0, advice, began)
+        if rate == 0.0:
+            advice = "Raise the learning rate of its parameter group, or freeze it (requires_grad_(False))."
+        return Alarm(seen.step, "no_update", place, sentence, 0.0, 0.0, advice, began)
+
+    def _named(self, seen: Seen, row: int) -> str:
+        """The layer and others that stand still as long and have a rate of 0 as well, or as little."""
+        began, rate = self._still.now(row)[1], seen.rows[row].get("rate")
+        alike = [
+            place.name for k, place in enumerate(self._places)
+            if self._still.now(k)[0] >= START_READINGS and self._still.now(k)[1] <= began
+            and seen.rows[k].get("rate") == rate
+        ]  # fmt: skip
+        return shortened_names(alike, SHOWN)
+
+    def _least_step(self, seen: Seen, row: int) -> float:
+        """The shortest step that most numbers of a float32 weight take up, where a step of Adam is known to be one."""
+        count, size = math.prod(self._places[row].shape), seen.rows[row].get("frobenius", 0.0)
+        plain = seen.facts.betas is not None and seen.facts.of(row).dtype == torch.float32 and count
+        return LAST_FLOAT32 * size / math.sqrt(count) if plain else 0.0
 
     def _nothing(self, seen: Seen) -> Iterator[Alarm]:
         """Weights none of which moves, although they have gradients and the rate is not known to be 0."""

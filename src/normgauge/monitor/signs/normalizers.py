@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.sheet import Row
+from normgauge.monitor.signs.decay import mainly_decayed, share_decayed, share_of_maps
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign
 from normgauge.monitor.thresholds import (
     EPS_SHARE,
@@ -47,8 +48,8 @@ class MissingNormalizer(Sign):
             self._gaps = list(self._odd_layers(seen))
         for layer, missing, sisters in self._gaps:
             sentence = (
-                f"{layer} has no normalizer where {sisters} sister blocks have one ({missing}); what it does to the "
-                "scale of activations is passed on unchecked. Inferred from the wiring."
+                f"{layer} has no normalizer where {sisters} sister blocks have one ({missing}). Inferred from the "
+                "wiring."
             )
             advice = "Add it; if it is meant, ignore this."
             yield Alarm(seen.step, "missing_normalizer", layer, sentence, 0.0, float(sisters), advice, 1)
@@ -115,15 +116,15 @@ class Epsilon(Sign):
             share, rest = eps / sigma**2, max(sigma**2 - eps, 0.0)
             if eps > EPS_USUAL:
                 kind, advice = "eps_dominates", "Lower ε."
-                why = "ε is far larger than usual (1e-5), and the layer hardly normalizes"
+                why = "ε is far larger than usual (1e-5)"
             else:
                 kind, advice = "sigma_collapse", "Look at the layer in front, dead or too small."
                 why = "what comes in is nearly constant"
             sentence = f"{place.name}: ε = {eps:.3g} makes {share:.0%} of σ² + ε, σ² itself is {rest:.2g}; {why}."
             if kind == "sigma_collapse" and rest < CONSTANT * eps:
                 sentence = (
-                    f"{place.name}: what comes in is constant (σ² = {rest:.2g}): the units in front of it are dead, "
-                    "and no gradient passes."
+                    f"{place.name}: what comes in is constant (σ² = {rest:.2g} beside ε = {eps:.3g}), so that next to "
+                    "nothing of it comes out."
                 )
             if kind == "eps_dominates" or seen.story.worse:
                 yield Alarm(seen.step, kind, place.name, sentence, share, EPS_SHARE, advice)
@@ -150,14 +151,11 @@ class SigmaShift(Sign):
                 level.see(size)
                 continue
             collapse = factor < 1
-            what = (
-                "collapsed: what comes in hardly varies"
-                if collapse
-                else "exploded: what comes in has far outgrown its weights"
-            )
+            layer = feeding.get(row)
+            over = "" if layer is None else f", both over the norm of {self._places[layer].name} in front of it"
             sentence = (
-                f"{place.name}: σ = {seen.rows[row]['sigma_rms']:.3g} is {factor:.2g} times its level (against the "
-                f"norm of the weights in front); it {what}."
+                f"{place.name}: σ = {seen.rows[row]['sigma_rms']:.3g} at step {seen.step} is {factor:.2g} times its "
+                f"level{over}: it {'collapsed' if collapse else 'exploded'}."
             )
             kind, limit = ("sigma_collapse", 1 / SIGMA_FACTOR) if collapse else ("sigma_explosion", SIGMA_FACTOR)
             advice = "Look at the layers in front of it and at the input."
@@ -170,9 +168,6 @@ def _free(rows: Sequence[Row], norm: int, feeding: int | None) -> float | None:
     if sigma is None or not 0.0 < sigma < math.inf:
         return None
     return sigma / weight if weight else sigma
-
-
-MAINLY = 0.5  # share of what a gain has lost that weight decay must have taken to be the reason
 
 
 class Gains(Sign):
@@ -208,7 +203,7 @@ class Gains(Sign):
         name, passes = self._places[row].name, "little" if size else "nothing"
         sentence = (
             f"{name}: ‖γ‖ is down to {size:.3g} at step {seen.step}, from {level:.3g}, so that {passes} passes this "
-            f"normalizer from then on; {self._reached(seen, row)}."
+            f"normalizer; {self._reached(seen, row)}."
         )
         advice = "Look at what writes to γ (pruning, an optimizer group, a loaded state)."
         return Alarm(seen.step, "dead_normalizer", name, sentence, size / level, GAMMA_DEAD, advice)
@@ -226,11 +221,8 @@ class Gains(Sign):
         return seen_at if before in seen.pairs else f"{seen_at}, and a skip may carry some past it"
 
     def _jump(self, seen: Seen, name: str, step: float) -> Alarm:
-        sentence = (
-            f"{name}: γ changed by {step:.0%} of its usual norm in the step at {seen.step}. It was overwritten, or "
-            "zeroed and driven back by an exploding gradient."
-        )
-        advice = "Look at what writes to γ, and at the σ behind it."
+        sentence = f"{name}: γ changed by {step:.0%} of its usual norm in the step at {seen.step}."
+        advice = "Look at what writes to γ, at its gradient, and at its learning rate."
         return Alarm(seen.step, "gamma_jump", name, sentence, step, GAMMA_JUMP, advice)
 
     def _decay(self, seen: Seen, left: dict[int, float]) -> Iterator[Alarm]:
@@ -238,8 +230,11 @@ class Gains(Sign):
         if not left or min(level.count for level in self._levels.values()) < SETTLED:
             return
         worst = min(left, key=lambda row: left[row])
-        taken = max(seen.rows[row].get("rate", 0.0) * seen.rows[row].get("weight_decay", 0.0) for row in left)
-        mainly = taken * seen.step >= -MAINLY * math.log(left[worst] or 1.0)
+        taken = max(share_decayed(seen, row) for row in left)
+        known = all("weight_decay" in seen.rows[row] for row in left)
+        mainly = mainly_decayed(taken, seen.step, left[worst])
+        if share_of_maps(seen, self._places) > GAMMA_DECAY or (known and not mainly):
+            return  # that of all weights is another sign's, and what decay did not do is none of its
         if taken > GAMMA_DECAY and left[worst] < GAMMA_TOUCHED and mainly:
             how, threshold = f"weight decay takes {taken:.2%} of it each step", GAMMA_TOUCHED
         elif len(left) >= 2 and max(left.values()) < GAMMA_SHRUNK:
@@ -247,10 +242,7 @@ class Gains(Sign):
         else:
             return
         name = self._places[worst].name
-        sentence = (
-            f"{name}: ‖γ‖ has come down to {left[worst]:.0%} of its start; {how}. The network loses its gains layer by "
-            "layer."
-        )
+        sentence = f"{name}: ‖γ‖ has come down to {left[worst]:.0%} of its start; {how}."
         advice = "Put the parameters of normalizers in an optimizer group with weight_decay=0."
         yield Alarm(seen.step, "gamma_decay", "", sentence, left[worst], threshold, advice)
 

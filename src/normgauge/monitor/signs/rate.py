@@ -13,6 +13,7 @@ from normgauge.monitor.thresholds import (
     EFFECTIVE_RATE,
     GROWN,
     LOGIT_HIGH,
+    LOSS_JOLTED,
     MEMORY,
     MOMENTUM,
     MOMENTUM_INFERRED,
@@ -23,6 +24,7 @@ from normgauge.monitor.thresholds import (
     TURN_FROZEN,
     TURN_JUMP,
     TURN_LOST,
+    TURN_NOTHING,
     TURN_PATH,
     TURN_STUCK,
     WARM_STEPS,
@@ -64,6 +66,10 @@ class LearningRate(Sign):
                 f"the median layer's step went from {self._level.value:.2g} to {turn:.2g} of the norm it had after it"
             )
             return Why(said, self._level.factor(turn), TURN_JUMP)
+        if (jolt := story.jolt) is not None:
+            before, after = jolt
+            said = f"the median of the three losses up to step {story.latest[0]} is {after:.3g}"
+            return Why(f"{said}, and the mean before it was {before:.3g}", after / before, 1.0 + LOSS_JOLTED)
         broke = story.lost is not None and (story.rose or jumped)
         if broke or (story.risen and (jumped or self._moved(seen))):
             at, now = story.latest
@@ -107,19 +113,27 @@ def _moves(turns: Sequence[float]) -> str:
 
 
 class TooSmall(Sign):
-    """A loss that goes nowhere with steps that are nothing beside the weights."""
+    """A loss that goes nowhere with steps that are nothing beside the weights, each or all of them together."""
+
+    _longest = 0.0
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Look at the steps of a run that makes no progress."""
         turn = median([turn for turn in relative_updates(seen, self._places) if turn > 0.0])
-        steady = seen.story.low_since is None and (seen.rate or 0.0) > 0.0
-        if turn is not None and turn < TURN_LOST and seen.story.stuck and steady:
+        story = seen.story
+        steady = story.low_since is None and (seen.rate or 0.0) > 0.0
+        self._longest = max(self._longest, turn or 0.0)
+        path = self._longest * story.count
+        if turn is None or not story.stuck or not steady:
+            return
+        if turn < TURN_LOST or (path < TURN_NOTHING and not story.rising):
             sentence = (
-                f"the loss makes no progress in {seen.story.count} steps; each moves the median layer by {turn:.1g} of "
-                "its norm, so that nothing is learnt."
+                f"the loss makes no progress in {story.count} steps; the longest that was read moved the median layer "
+                f"by {self._longest:.1g} of its norm, and so many of these come to {path:.1g} of it at most."
             )
             advice = "Raise the learning rate; look at what else divides the loss or the gradient."
-            yield Alarm(seen.step, "rate_small", "", sentence, turn, TURN_LOST, advice, 1)
+            value, limit = (turn, TURN_LOST) if turn < TURN_LOST else (path, TURN_NOTHING)
+            yield Alarm(seen.step, "rate_small", "", sentence, value, limit, advice, 1)
 
 
 class Momentum(Sign):
@@ -157,10 +171,34 @@ class Momentum(Sign):
 
     def _say(self, seen: Seen, how: str, span: float, value: float, threshold: float) -> Alarm:
         sentence = (
-            f"the optimizer's momentum (first beta) {how}: a step sums the gradients of about {span:.0f} steps, so the "
-            f"weights overshoot for as long, and those of plain SGD are up to {span:.0f} times longer."
+            f"the optimizer's momentum (first beta) {how}: a step is made of the gradients of about {span:.0f} steps; "
+            f"those of plain SGD are up to {span:.0f} times longer than without it."
         )
         return Alarm(seen.step, "momentum", "", sentence, value, threshold, "Usual is 0.9.", 1)
+
+
+class SecondBeta(Sign):
+    """A second beta of Adam so low that its steps have no bound by the learning rate.
+
+    Of m = (1−β₁) Σ β₁ᵏ g and v = (1−β₂) Σ β₂ᵏ g², Cauchy and Schwarz give |m|/√v ≤ (1−β₁)/√(1−β₂) √Σ (β₁²/β₂)ᵏ, which
+    some gradients attain: it is finite, however many there are, where β₁² < β₂ alone.
+    """
+
+    rank = "setting"
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare the betas."""
+        if seen.facts.betas is None:
+            return
+        first, second = seen.facts.betas
+        if first > 0.0 and first**2 >= second:
+            sentence = (
+                f"the optimizer's second beta is {second:g} and its first {first:g}: as {first:g}² is not below "
+                f"{second:g}, the size of earlier gradients is forgotten before their direction, and a step may be "
+                "many times the learning rate."
+            )
+            advice = "Usual is 0.999, or 0.95 for large transformers."
+            yield Alarm(seen.step, "second_beta", "", sentence, second, first**2, advice, 1)
 
 
 class EffectiveRate(Sign):
@@ -182,11 +220,11 @@ class EffectiveRate(Sign):
             if 1 / EFFECTIVE_RATE < factor < EFFECTIVE_RATE:
                 continue
             name = self._places[row].name
-            way = "larger: the layer becomes unstable" if factor > 1 else "smaller: the layer stands still"
+            times, way = (factor, "larger") if factor > 1 else (1 / factor, "smaller")
             do = "less weight decay on it" if factor > 1 else "weight decay on it, or a smaller learning rate"
             sentence = (
                 f"{name}: its weights went from norm {start.value:.3g} to {size:.3g}. They are scale-free, so only the "
-                f"effective learning rate η/‖w‖² changed, {factor:.1e} times {way}."
+                f"effective learning rate η/‖w‖² changed: at the same η it is {times:.1e} times {way}."
             )
             threshold = EFFECTIVE_RATE if factor > 1 else 1 / EFFECTIVE_RATE
             yield Alarm(seen.step, "effective_rate", name, sentence, factor, threshold, f"Try {do}.")

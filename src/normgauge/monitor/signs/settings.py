@@ -7,13 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, median
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
 from normgauge.monitor.thresholds import (
-    COUPLED,
-    COUPLED_LEFT,
     HALF_LEAST,
-    LOSS_LEFT,
-    MEMORY,
     MODE_STEPS,
     RATE_GONE,
     ROUNDED,
@@ -51,7 +47,7 @@ class NotInOptimizer(Setting):
             names = [self._places[row].name for row in rows]
             sentence = (
                 f"{shortened_names(names, SHOWN)}: parameters are not in the optimizer. {len(rows)} of "
-                f"{len(self._places)} layers get gradients that nobody uses, and stay as they were initialized."
+                f"{len(self._places)} layers get gradients, are held by no optimizer that was given, and do not move."
             )
             advice = "Make the optimizer from model.parameters() after all layers exist; freeze what is meant to stay."
             yield Alarm(seen.step, "not_in_optimizer", names[0], sentence, len(rows), 0.0, advice, began)
@@ -74,8 +70,8 @@ class SteppedTwice(Setting):
         names = [place.name for row, place in enumerate(self._places) if (seen.facts.of(row).held or 0) > 1]
         if names:
             sentence = (
-                f"{shortened_names(names, SHOWN)}: the optimizers hold this weight twice, so each step moves it twice "
-                "(tied weights listed under both names, or two optimizers)."
+                f"{shortened_names(names, SHOWN)}: the optimizers hold this weight twice, so that it is moved twice "
+                "where both are stepped (tied weights listed under both names, or two optimizers)."
             )
             advice = "List each parameter once: model.parameters() does, also where weights are tied."
             yield Alarm(seen.step, "stepped_twice", names[0], sentence, 2.0, 1.0, advice, 1)
@@ -89,12 +85,15 @@ class EvalMode(Setting):
         since = seen.story.eval_since
         if since is not None and seen.story.step - since >= MODE_STEPS - 1 and seen.facts.moody:
             count = seen.story.step - since + 1
-            sentence = (
-                f"the model trains in eval mode since step {since} (eval() was left on): dropout is off, and batch "
-                "normalization uses running statistics that no longer follow."
-            )
+            sentence = f"the model trains in eval mode since step {since} (eval() is on): {self._what(seen)}."
             advice = "Call model.train() after each evaluation, before the next step."
             yield Alarm(seen.step, "eval_mode", "", sentence, float(count), float(MODE_STEPS), advice, since)
+
+    def _what(self, seen: Seen) -> str:
+        """What that changes: a model that behaves otherwise and has no running statistics has dropout."""
+        if not any("running" in row for row in seen.rows):
+            return "dropout is off"
+        return "normalizers use running statistics that do not follow, and dropout, where there is any, is off"
 
 
 class StatisticsMomentum(Setting):
@@ -213,37 +212,6 @@ class Squashed(Setting):
         yield Alarm(seen.step, "squashed_logits", "", sentence, floor, 0.0, advice, 1)
 
 
-class CoupledDecay(Sign):
-    """Weight decay within the gradient that Adam divides by its size, which takes the weights away."""
-
-    def __init__(self, places: Sequence[Place]) -> None:
-        super().__init__(places)
-        self._streak = Streak()
-
-    def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare decay and gradient of the loss in every matrix and convolution, and what is left of the weights."""
-        rows = [row for row in self._rows("matrix", "conv") if seen.facts.of(row).learns and self._places[row].size > 0]
-        known = [(self._over(seen, row), seen.rows[row].get("frobenius", 0.0) / self._places[row].size) for row in rows]
-        times, left = (median([pair[k] for pair in known]) or 0.0 for k in (0, 1))
-        story = seen.story
-        idle = story.count >= MEMORY and not story.falls and story.mean > LOSS_LEFT * story.start
-        shown = seen.facts.coupled and times > COUPLED and 0.0 < left < COUPLED_LEFT and idle
-        count, began = self._streak.see(shown, seen.step)
-        if count >= START_READINGS:
-            sentence = (
-                f"weight decay takes the weights away: Adam adds it to the gradient and divides both by their size. In "
-                f"the median layer it is {times:.2g} times the loss's gradient at step {seen.step}, always in one "
-                f"direction, and the norm is down to {left:.0%} of its start."
-            )
-            advice = "Use AdamW, whose decay is apart from the gradient; or a far smaller weight_decay."
-            yield Alarm(seen.step, "coupled_decay", "", sentence, times, COUPLED, advice, began)
-
-    def _over(self, seen: Seen, row: int) -> float:
-        numbers = seen.rows[row]
-        decay, slope = numbers.get("weight_decay", 0.0) * numbers.get("frobenius", 0.0), numbers.get("gradient", 0.0)
-        return decay / slope if slope > 0.0 else 0.0
-
-
 class RateFaded(Setting):
     """A learning rate that has come to nothing long before the end."""
 
@@ -271,9 +239,9 @@ def _first_loss(seen: Seen) -> Iterator[tuple[str, str]]:
     even = math.log(classes) if classes > 1 and seen.facts.entropy else math.inf
     if first > max(UNEVEN * even, even + UNEVEN):
         sentence = (
-            f"the first loss, {first:.3g}, is {first / even:.1f} times what guessing evenly among {classes} classes "
-            f"costs ({even:.3g}): the logits are large before anything is learnt. Initialize the last layer smaller, "
-            "or the embedding it shares its weight with."
+            f"the first loss, {first:.3g}, is {first / even:.3g} times what guessing evenly among {classes} classes "
+            f"costs ({even:.3g}): its logits are large. Initialize the last layer smaller, or the embedding it shares "
+            "its weight with, or what grows in front of it."
         )
         yield sentence, "first loss"
 

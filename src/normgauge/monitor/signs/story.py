@@ -13,6 +13,7 @@ from normgauge.monitor.thresholds import (
     LOSS_FELT,
     LOSS_GAIN,
     LOSS_HARM,
+    LOSS_JOLTED,
     LOSS_LEFT,
     LOSS_LONG,
     LOSS_RELAPSED,
@@ -26,6 +27,7 @@ from normgauge.monitor.thresholds import (
     RATE_GONE_SHARE,
     RATE_GONE_STEPS,
     RATE_JUMP,
+    RATE_RISES,
     SETTLED,
     STUCK_STEPS,
 )
@@ -61,6 +63,7 @@ class Story:
         self.rate: float | None = None
         self.largest = 0.0
         self.jump: tuple[int, float, float] | None = None
+        self._calm, self._rises = (math.inf, 0.0), 0  # mean and spread of the losses before that; rises in a row
         self.eval_since: int | None = None
         self.low_since: int | None = None
         self.wanted = self.everything = self.urgent = self._risen = False
@@ -83,7 +86,10 @@ class Story:
         self.rate = rate
         if rate > RATE_JUMP * self.largest > 0.0 and step > self._rose + SETTLED:
             self.jump, self.wanted = (step, self.largest, rate), True
+            self._calm = (self.mean, pstdev(self._recent)) if self.count >= SETTLED else (math.inf, 0.0)
+            self.ask(step + SETTLED)
         if rate > self.largest:
+            self._rises = self._rises + 1 if step <= self._rose + SETTLED else 1
             self.largest, self._rose = rate, step
         low = rate < RATE_GONE * self.largest
         self.low_since = (self.low_since or step) if low else None
@@ -153,6 +159,14 @@ class Story:
         return (low, floor) if left else None
 
     @property
+    def jolt(self) -> tuple[float, float] | None:
+        """Mean loss before the rate jumped and the median of the last three, where all came after it and are higher."""
+        if self.jump is None or self.signed or not 3 <= self._heard - self.jump[0] <= MEMORY:
+            return None
+        (before, spread), now = self._calm, sorted(list(self._recent)[-3:])[1]
+        return (before, now) if now - before > max(LOSS_JOLTED * before, 3.0 * spread) else None
+
+    @property
     def latest(self) -> tuple[int, float]:
         """Step and value of the last loss heard."""
         return self.lost or (self._heard, self._recent[-1] if self._recent else math.nan)
@@ -177,6 +191,8 @@ class Story:
     def falls(self) -> bool:
         """Whether the loss still falls: clearly below the first, and the last ones below those before, beyond noise."""
         if len(self._recent) < LOSS_WINDOW or self.lost is not None or not self.gains:
+            return False
+        if self.jump is not None and self._heard < self.jump[0] + LOSS_WINDOW:  # these were lost or won before it
             return False
         if self.mean <= self.best and _fell(list(self._recent)):
             return True
@@ -205,8 +221,8 @@ class Story:
 
     @property
     def rising(self) -> bool:
-        """Whether the learning rate has risen since the first step, and still does."""
-        return self.warmed and self.steady_for <= 1 and self.step > SETTLED
+        """Whether the learning rate has risen since the first step, and still does: a jump is no such rise."""
+        return self.warmed and self.steady_for <= 1 and self._rises >= RATE_RISES and self.step > SETTLED
 
     @property
     def rate_set(self) -> int:

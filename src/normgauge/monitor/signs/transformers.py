@@ -15,6 +15,7 @@ from normgauge.monitor.thresholds import (
     LOGIT_GREW,
     LOGIT_HIGH,
     LOGIT_SATURATED,
+    LOSS_EARLY,
     START_READINGS,
     STREAM_DEEP,
     STREAM_FACTOR,
@@ -145,9 +146,10 @@ class Stream(Sign):
         # sums of branches grow like the root of the depth, a fault by a factor at each block
         blocks = median([sizes[b] / sizes[a] for a, b in zip(rows[1:], rows[3:], strict=False)]) or 0.0
         self._readings += 1
-        limit = STREAM_DEEP if self._readings <= START_READINGS else STREAM_GREW  # what is learnt may grow it, too
-        multiplied = blocks > STREAM_FACTOR and deep > limit
-        learnt = self._readings > START_READINGS and seen.story.falls  # it did not begin so, and does no harm yet
+        # what is learnt may grow it, too; layers may be added to what has learnt
+        early = self._readings <= START_READINGS and seen.story.count <= LOSS_EARLY
+        multiplied = blocks > STREAM_FACTOR and deep > (limit := STREAM_DEEP if early else STREAM_GREW)
+        learnt = not early and seen.story.falls  # it did not begin so, and does no harm yet
         if learnt or not (multiplied or (long > STREAM_GREW and seen.story.worse)):
             return None
         name, turn = self._places[far].name, max(self._turns, key=itemgetter(1), default=None)
@@ -161,11 +163,13 @@ class Stream(Sign):
         return Growth(seen.step, name, f"{said}{self._lost(seen, far)}", long, STREAM_GREW, turn)
 
     def _say(self, seen: Seen, grown: Growth, began: int) -> Alarm:
-        seen_at = "" if self._normed else ", seen without normalizers at what each layer is given,"
+        bare = "" if self._rows("norm") else "without normalizers, "  # of other kinds there may be some
+        what = "the residual stream" if self._normed else f"{bare}what layers along a residual stream are given"
         of = "" if self._normed else " of the first sample"
-        sentence = f"the residual stream{seen_at} grows {grown.said} (root mean square{of}).{grown.jump}"
+        sentence = f"{what} grows {grown.said} (root mean square{of}).{grown.jump}"
         branches = "cale the branches (1/√(2·depth) at their last layer), normalize them, or lower their rate."
-        advice = f"S{branches}"
+        smaller = seen.story.count <= LOSS_EARLY and began <= START_READINGS  # nothing was learnt that grew it
+        advice = f"Initialize the layers smaller, or s{branches}" if smaller else f"S{branches}"
         if grown.turn is not None and grown.turn[1] > TURN_GROSS:
             at, turn = grown.turn
             advice = (

@@ -21,7 +21,9 @@ from normgauge.monitor.thresholds import (
     SCALE_ODD,
     SCALE_SMALL,
 )
-from normgauge.render.numbers import plural
+from normgauge.render.numbers import plural, shortened_names
+
+SHOWN = 3  # most other layers named in a sentence
 
 
 class WeightScale(Sign):
@@ -49,12 +51,15 @@ class WeightScale(Sign):
         if len(sizes) < 2:
             return
         middle = median(list(sizes.values())) or 0.0  # of all: one odd layer among three or more does not move it far
+        odd: list[tuple[int, float, float]] = []
         for row, size in sizes.items():
             others = middle if len(sizes) > 2 else next(one for k, one in sizes.items() if k != row)
             grown = norms[row] > SCALE_GREW * self._places[row].size  # by its steps: it did not begin so
             large = size > SCALE_LARGE * others and size > SCALE_ODD and not grown
             if large or (size < SCALE_SMALL * others and size < 1 / SCALE_ODD):
-                yield self._odd(seen, row, size, others)
+                odd.append((row, size, others))
+        if odd:
+            yield self._say(seen, *odd[0], [row for row, _, _ in odd[1:]], among=len(sizes) > 2)
 
     def _alone(self, seen: Seen, norms: Mapping[int, float]) -> Iterator[Alarm]:
         """Alarm about a layer that left its level while all others kept theirs."""
@@ -64,8 +69,8 @@ class WeightScale(Sign):
             if moved == [row] and factor > SCALE_GREW and self._stands_out(row, norms):
                 name = self._places[row].name
                 sentence = (
-                    f"{name}: its weights have norm {norms[row]:.3g}, {factor:.1f} times their level, while those of "
-                    "the other layers stay. Something drives this layer alone."
+                    f"{name}: its weights have norm {norms[row]:.3g}, {factor:.3g} times their level, while those of "
+                    f"the other layers stay within {SCALE_KEPT:g} times theirs."
                 )
                 advice = "Look at its gradient and its optimizer group."
                 yield Alarm(seen.step, "weight_scale", name, sentence, factor, SCALE_GREW, advice)
@@ -77,15 +82,14 @@ class WeightScale(Sign):
         sizes = {k: norm / math.sqrt(self._places[k].shape[0]) for k, norm in norms.items()}
         return sizes[row] > SCALE_KEPT * (median([size for k, size in sizes.items() if k != row]) or 0.0)
 
-    def _odd(self, seen: Seen, row: int, size: float, others: float) -> Alarm:
+    def _say(self, seen: Seen, row: int, size: float, others: float, more: Sequence[int], *, among: bool) -> Alarm:
+        """The alarm; what the other layers make of it is not known, so only what follows straight behind is said."""
         name = self._places[row].name
-        if row in seen.pairs:
-            kept = "hardly moves in proportion" if size > others else "is turned over in a few steps, and ε decides"
-            why = f"the normalizer behind it hides that from the output, but the layer {kept}"
-        else:
-            why = "no normalizer behind it evens that out: outputs and gradients are off by the same factor"
+        why = "a" if row in seen.pairs else "no"
+        shared = f" Also far from it: {shortened_names([self._places[k].name for k in more], SHOWN)}." if more else ""
         sentence = (
-            f"{name}: the rows of its weight have norm {size:.3g}, those of the other layers {others:.3g}; {why}."
+            f"{name}: the rows of its weight have norm {size:.3g}, those of the {'median' if among else 'other'} layer "
+            f"{others:.3g}; {why} normalizer follows straight behind it.{shared}"
         )
         threshold = SCALE_LARGE if size > others else SCALE_SMALL
         advice = "Check its initialization, or what was loaded into it."
@@ -160,7 +164,7 @@ class Gradients(Sign):
         share = sizes[row] / largest
         sentence = (
             f"{name}: its share of the network's scale-free gradient fell to {share:.1e}; it was "
-            f"{self._shares[row].value:.1e}. Next to nothing reaches it."
+            f"{self._shares[row].value:.1e}."
         )
         advice = "Look for dead units, a γ of 0 or a saturated layer behind it."
         limit = GRADIENT_VANISHED * self._shares[row].value
@@ -195,7 +199,7 @@ class Capacity(Sign):
         layer, decades = self._fastest(gains, then)
         sentence = (
             f"the folded product grew by {total - before:.1f} decades between steps {since} and {seen.step}, most in "
-            f"{layer or 'no single layer'} ({decades:.1f}). The network becomes steeper far faster than training needs."
+            f"{layer or 'no single layer'} ({decades:.1f})."
         )
         advice = "Lower the learning rate, or clip the gradient."
         yield Alarm(seen.step, "capacity_growth", layer, sentence, total - before, limit, advice)

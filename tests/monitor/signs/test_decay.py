@@ -1,0 +1,76 @@
+"""Weight decay that takes the weights away: within the gradient of Adam, of all weights, of gains alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from normgauge.monitor.facts import Facts, LayerFacts
+from normgauge.monitor.watch import AlarmWatch
+from tests.monitor.readings import PLACES, reading
+
+
+def facts(**others) -> Facts:
+    """Layers that one optimizer holds."""
+    return Facts([LayerFacts(held=1) for _ in PLACES], adaptive=True, **others)
+
+
+@pytest.mark.parametrize(
+    ("coupled", "left", "losses", "named"),
+    [
+        (True, 0.3, [3.0] * 30, 1),
+        (False, 0.3, [3.0] * 30, 0),  # AdamW: such weights are as small as its rate makes them
+        (True, 0.6, [3.0] * 30, 0),
+        (True, 0.3, [3.0 * 0.9**k for k in range(30)], 0),  # it learns all the same
+        (True, 0.3, [3.0] + [0.1] * 29, 0),  # and this one has learnt
+    ],
+)
+def test_decay_inside_adam_that_takes_the_weights_away_is_named(coupled, left, losses, named):
+    watch, known, found = AlarmWatch(PLACES), facts(coupled=coupled), []
+    for step, loss in enumerate(losses, 1):
+        size = {"frobenius": 2.4 * left, "weight_decay": 0.1, "gradient": 0.2}
+        found += watch.observe(reading(step, loss, dict.fromkeys((0, 2, 4, 6), size), facts=known))
+    assert [alarm.alarm for alarm in found if alarm.alarm == "coupled_decay"] == ["coupled_decay"] * named
+
+
+NORMS, MAPS = (1, 3, 5), (0, 2, 4, 6)
+
+
+def decaying(share: dict[int, float], loss=lambda step: 4.0, steps: int = 60) -> list:
+    """The decays that are named where each step takes these shares of the layers, at a rate of 0.001."""
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, steps):
+        changed = {
+            row: {"frobenius": place.size * (1 - share.get(row, 0.0)) ** step, "rate": 1e-3, "update": 1e-3,
+                  "weight_decay": share.get(row, 0.0) / 1e-3}
+            for row, place in enumerate(PLACES)
+        }  # fmt: skip
+        found += watch.observe(reading(step, loss(step), changed, facts=facts()))
+    return [alarm for alarm in found if alarm.alarm.endswith("decay")]
+
+
+def test_decay_of_all_weights_is_not_put_down_to_the_gains():
+    (alarm,) = decaying(dict.fromkeys(range(len(PLACES)), 0.02))
+    assert (alarm.alarm, alarm.layer) == ("weight_decay", "") and "takes 2.00% of the median matrix" in alarm.sentence
+    assert "normalizers" not in alarm.advice and "for all weights" in alarm.advice
+
+
+@pytest.mark.parametrize(
+    ("share", "loss", "named"),
+    [
+        (dict.fromkeys(NORMS, 0.02), lambda step: 4.0, ["gamma_decay"]),
+        (dict.fromkeys(range(7), 0.02), lambda step: 4.0 * 0.95**step, []),  # it learns all the same
+        (dict.fromkeys(range(7), 1e-4), lambda step: 4.0, []),
+    ],
+)
+def test_decay_is_named_where_it_does_harm(share, loss, named):
+    assert [alarm.alarm for alarm in decaying(share, loss)] == named
+
+
+@pytest.mark.parametrize(("known", "named"), [(None, ["gamma_decay"]), (0.0, []), (1e-3, [])])
+def test_gains_that_shrink_are_not_put_down_to_a_decay_that_is_known_to_be_none(known, named):
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, 60):
+        decay = {} if known is None else {"weight_decay": known, "rate": 1e-3}
+        changed = {row: {"frobenius": 4.0 * 0.98**step, "update": 0.08, **decay} for row in NORMS}
+        found += watch.observe(reading(step, 0.5, changed, facts=facts()))
+    assert [alarm.alarm for alarm in found] == named
