@@ -18,6 +18,7 @@ from normgauge.core.first_notes import OUTPUT, PADDING
 from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import free_memory
 
+LOADING_NOTES = "loading_notes"  # attribute of a model from a file: what its readings must say of how it was loaded
 COPIES = 3  # of the batch that any measurement holds at once: in float64, moved, and what the first layer makes of it
 
 
@@ -89,7 +90,7 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
         InputError: when the batch holds no tensor that can be measured, or the model no weights yet.
     """
     check_initialized(model)
-    notes: list[str] = []
+    notes: list[str] = [*getattr(model, LOADING_NOTES, ())]
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = {}
     if isinstance(batch, Tensor):
