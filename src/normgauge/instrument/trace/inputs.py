@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from normgauge.core.errors import InputError
 from normgauge.core.first_notes import OUTPUT, PADDING
+from normgauge.instrument.trace.decoder import decoder_note
 from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import free_memory
 
@@ -121,6 +122,7 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
     check_memory(model, tensors)
     if len(tensors) > 1:
         notes.append(f"measured in {argument_name(name)}; the other inputs are held fixed")
+    notes += decoder_note(model, args, kwargs)
     floats = [tensors[name], *model.parameters(), torch.zeros(())]
     native = next(tensor.dtype for tensor in floats if tensor.is_floating_point())
     return Call(args, kwargs, name, tuple(notes), native)
