@@ -97,8 +97,8 @@ def _check_weights(folder: Path) -> None:
         convert = "convert them where you trust them with save_pretrained(folder, safe_serialization=True)"
         raise LoadError(f"{folder}: refused, its weights are pickled (*.bin); {convert}")
     raise LoadError(
-        f"{folder}: expected weights (*.safetensors) beside its config.json, got none; they would be random. To measure "
-        "such a model give a file.py:function that builds it"
+        f"{folder}: expected weights (*.safetensors) beside its config.json, got none; they would be random. For "
+        "a model that has none give a file.py:function that builds it"
     )
 
 

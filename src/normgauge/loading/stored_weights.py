@@ -63,8 +63,8 @@ def _refusal(place: Path, kind: str, missing: list[str], shapes: list[str], unus
     groups = ((missing, "not stored"), (shapes, "of another shape"), (unused, "stored but no part of it"))
     got = [f"{len(names)} {what} ({shortened_names(names, NAMED)})" for names, what in groups if names]
     return (
-        f"{place}: expected all weights of {kind}, got {'; '.join(got)}. What is missing would be random: store the whole "
-        "model (save_pretrained), or name under architectures in config.json what was stored"
+        f"{place}: expected all weights of {kind}, got {'; '.join(got)}. What is missing would be random: store the "
+        "whole model (save_pretrained), or name under architectures in config.json what was stored"
     )
 
 

@@ -37,8 +37,8 @@ class TestDecoder:
         start = model.config.decoder_start_token_id
         given = "input_ids and attention_mask" if isinstance(batch, dict) else "input_ids"
         assert str(caught.value) == (
-            f"batch: expected decoder_input_ids for the model's decoder too, got {given} alone; its output starts behind "
-            f"token {start}: torch.full((samples, 1), {start})"
+            f"batch: expected decoder_input_ids for the model's decoder too, got {given} alone; its output starts "
+            f"behind token {start}: torch.full((samples, 1), {start})"
         )
         found = gauge(model, {"input_ids": IDS, "decoder_input_ids": torch.full((2, 1), start)})
         assert f"decoder_input_ids (2x1, the first {start}): with others" in " ".join(found.notes)
