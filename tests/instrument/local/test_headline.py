@@ -341,7 +341,7 @@ def test_the_reason_why_a_jacobian_is_not_proved_is_the_true_one(monkeypatch) ->
     assert reading.layer(name).kind == "scaled_dot_product_attention"
     assert reason == "as far as rounding is bounded up to there, too many of its slopes are undecided"
     net, x = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU()), torch.zeros(1, 3)
-    with opened(net, x) as session, pytest.raises(NotCarried, match="^1: too many units lie on a kink, as far as"):
+    with opened(net, x) as session, pytest.raises(NotCarried, match=r"^1: too many units lie on a kink, as far as"):
         swept_ball(session.trace, session.composed(Scope.parse("point")), 0, 0.0, session.native, 1)
 
 
