@@ -84,8 +84,8 @@ def test_no_sentence_contradicts_another_or_the_numbers(difference):
     assert sum(map(bool, (alike, each, factor, *endless.values()))) == 1
     higher = said(
         difference,
-        rf"(?:(A|B)(?:'s steepest sample)? is steeper|Undecided which is steeper: in (A|B))\b.* a slope of {NUMBER} was "
-        rf"found, and (A|B) has at most {NUMBER}\b.*",
+        rf"(?:(A|B)(?:'s steepest sample)? is steeper|Undecided which is steeper: in (A|B))\b.* a slope of {NUMBER} "
+        rf"was found, and (A|B) has at most {NUMBER}\b.*",
     )
     bracket = said(difference, rf"Undecided .*: the brackets (overlap|are apart by rounding alone), from {NUMBER} to "
                                rf"{NUMBER} in A and from {NUMBER} to {NUMBER} in B\.")  # fmt: skip

@@ -41,6 +41,7 @@ from normgauge.instrument.local.swept import NEWTON, Swept
 from normgauge.instrument.loop import loop_bound
 from normgauge.instrument.one_map import is_one_map
 from normgauge.instrument.session import Session
+from normgauge.render.numbers import format_above
 
 INF = math.inf
 SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
@@ -147,7 +148,7 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
     if found.wide > 0.02:
         narrower = "" if budget >= most else "; effort=long would narrow it"
-        notes.append(f"the Jacobian's norm is known to {math.ceil(100 * math.expm1(found.wide))}%{narrower}")
+        notes.append(f"the Jacobian's norm is known to {format_above(100 * math.expm1(found.wide))} %{narrower}")
     evidence = Evidence.COMPUTED if known else None
     return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), (), found.steepest, least)
 
