@@ -37,6 +37,33 @@ class Plain(nn.Module):
         return self.head(h + self.down(torch.relu(self.up(h))))
 
 
+class BehindTheSum(Plain):
+    """The same with a normalizer behind the sum, which takes the scale of the stream away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.stem(x))
+        return self.head(self.norm(h + self.down(torch.relu(self.up(h)))))
+
+
+@pytest.mark.parametrize(
+    ("made", "layer", "place"),
+    [
+        (BehindTheSum, "down", "before it meets another branch"),
+        (Plain, "stem", "before the network branches"),
+        (Plain, "head", "up to the output"),
+    ],
+)
+def test_where_no_normalizer_stands_is_told_and_no_more(vectors, made, layer, place):
+    torch.manual_seed(3)
+    problems = ng.advise(scaled(made(), **{layer: 3000.0}), vectors, facts=False).problems
+    (told,) = [r.sentence for r in problems if r.kind == "outlier weight"]
+    assert f"siblings have, and no normalizer stands behind it {place}. Look at" in told
+
+
 @pytest.fixture
 def vectors() -> Tensor:
     return torch.randn(12, 8, generator=torch.Generator().manual_seed(0))

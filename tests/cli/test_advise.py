@@ -50,6 +50,19 @@ def advise(tmp_path, capsys):
     return run
 
 
+@pytest.mark.llm
+def test_of_a_folder_a_batch_is_made_as_for_gauge(tmp_path, capsys):
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(**small, vocab_size=30, max_position_embeddings=12)
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    assert main(["advise", str(tmp_path), "--no-facts"]) == 0
+    said = capsys.readouterr()
+    assert "No batch was given. One was made" in said.err and "BertModel, eval mode" in said.out
+    assert main(["advise", str(tmp_path / "none"), "--no-facts"]) == 1
+    assert "got no such file or folder" in capsys.readouterr().err
+
+
 def test_a_healthy_network(advise):
     code, out, err = advise("build")
     assert code == 0 and out.startswith("Sequential, eval mode: no problem found\nfacts\n")

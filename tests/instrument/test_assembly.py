@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from normgauge.core.compare import compare_readings
 from normgauge.core.errors import UnknownOpError
 from normgauge.instrument import slopes
 from normgauge.instrument.assembly import UNMOVED
+from normgauge.instrument.local import headline
 from normgauge.instrument.probe import screen
 from normgauge.render.difference import difference_verdict
 from normgauge.render.verdict import trouble_sentences, verdict_line
@@ -171,7 +173,41 @@ def test_what_is_said_of_an_embedding_to_be_at_most_is_rounded_up():
     apart, norm = (
         float(said.partition(word)[2].split()[0].rstrip(";")) for word in ("lie at most ", "input is at most ")
     )
-    assert 28.72099 <= apart <= 28.8 and 28.72099 <= norm <= 28.75
+    assert 28.72099 <= apart <= 28.75 and 28.72099 <= norm <= 28.75
+
+
+def test_of_a_large_table_it_is_told_from_two_sides_how_far_its_rows_lie_apart():
+    torch.manual_seed(0)
+    table = nn.Embedding(1600, 2)
+    truth = float(torch.cdist(table.weight.detach().double(), table.weight.detach().double()).max())
+    (said,) = [
+        n
+        for n in ng.gauge(nn.Sequential(table, nn.Linear(2, 2)), torch.tensor([[0, 1]]), search=False).notes
+        if "one-hot" in n
+    ]
+    most, least = (float(said.partition(word)[2].split()[0]) for word in ("lie at most ", "two of them "))
+    assert least <= truth <= most and least > 0.9 * truth
+
+
+def test_how_well_a_norm_is_known_is_not_rounded_to_whole_parts_of_a_hundred(monkeypatch):
+    def known(session, budget, whole=headline._computed):
+        return dataclasses.replace(whole(session, budget), wide=math.log1p(0.02049))
+
+    monkeypatch.setattr(headline, "_computed", known)
+    torch.manual_seed(0)
+    notes = ng.gauge(Wide(), torch.randn(1, 2, 4), search=False).notes
+    assert "the Jacobian's norm is known to 2.05 %; effort=long would narrow it" in notes
+
+
+class Wide(nn.Module):
+    """Attention with more outputs than a proof follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 501)
+
+    def forward(self, x):
+        return self.head(nn.functional.scaled_dot_product_attention(x, x, x))
 
 
 def test_a_search_that_could_not_move_is_told(monkeypatch):

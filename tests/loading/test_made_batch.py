@@ -76,7 +76,7 @@ class TestMadeBatch:
 
 @pytest.mark.llm
 class TestGguf:
-    def written(self, path, width=16, words=20):
+    def written(self, path, width=16, words=20, lacking=""):
         gguf = pytest.importorskip("gguf")
         writer = gguf.GGUFWriter(str(path), "llama")
         writer.add_context_length(32)
@@ -93,7 +93,8 @@ class TestGguf:
         shapes |= {f"blk.0.{name}": (width, width) for name in ("ffn_gate", "ffn_up", "ffn_down")}
         shapes |= {"blk.0.attn_norm": (width,), "blk.0.ffn_norm": (width,)}
         for name, shape in shapes.items():
-            writer.add_tensor(f"{name}.weight", torch.randn(shape).numpy())
+            if name != lacking:
+                writer.add_tensor(f"{name}.weight", torch.randn(shape).numpy())
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -110,6 +111,14 @@ class TestGguf:
         self.written(tmp_path / "other.gguf")
         with pytest.raises(LoadError, match="holds 2 GGUF files"):
             load_model(str(tmp_path))
+
+    def test_all_of_its_weights_must_be_there(self, tmp_path):
+        path = self.written(tmp_path / "tied.gguf", lacking="output")
+        model = load_model(str(path))
+        assert model.lm_head.weight is model.model.embed_tokens.weight
+        path = self.written(tmp_path / "tiny.gguf", lacking="blk.0.ffn_gate")
+        with pytest.raises(LoadError, match=r"got 1 not stored \(model\.layers\.0\.mlp\.gate_proj\.weight\)"):
+            load_model(str(path))
 
     def test_what_is_none_is_refused(self, tmp_path):
         with pytest.raises(LoadError, match="no such file"):

@@ -147,6 +147,12 @@ def test_no_layer_is_given_more_slack_than_what_it_is_told_against():
         assert f"most slack along {place}:" in " ".join(next_steps(found)) or found.gap > 0.05
 
 
+def test_of_a_ball_without_use_a_smaller_one_is_named():
+    far = reading(log_upper=30 * LN10, log_lower=1.0, scope=Scope.parse("ball:0.1"))
+    assert use_sentence(far).endswith("say more, and a smaller radius may have a bound of use.")
+    assert use_sentence(replace(far, scope=Scope.parse("global"))).endswith("the readings at the samples say more.")
+
+
 def test_a_median_is_a_value_that_was_seen_and_is_rounded_to_the_nearest():
     def median(value, width):
         low = math.log10(value)
@@ -154,6 +160,7 @@ def test_a_median_is_a_value_that_was_seen_and_is_rounded_to_the_nearest():
 
     assert (median(9.37649, 1e-9), median(9.15716, 1e-9), median(9.378, 1e-4)) == ("9.3765", "9.1572", "9.38")
     assert median(9.378, 0.1) == "between 9.37 and 11.81 (rough)"  # ends are rounded outwards
+    assert median(9.378, 0.004) == "between 9.37 and 9.47"  # known to a hundredth, which is not rough
     pair = [{"index": 0, "log10_lower": math.log10(v), "log10_upper": math.log10(v)} for v in (1, 1, 2, 8, 9, 9)]
     assert median_words(reading(samples=pair)) == "4"  # of an even number the geometric mean of the middle two
 

@@ -136,6 +136,10 @@ def _drift_remark(view: TraceView, stretch: list[Value], change: float, places: 
     )
 
 
+BEFORE = {"join": "before it meets another branch", "fork": "before the network branches", "output": "up to the output"}
+"""Where the chain of an outlying layer ends; normalizers further on may take some of its scale away."""
+
+
 def outlier_weights(view: TraceView) -> Iterator[Remark]:
     """Layers whose operator norm lies decades above their siblings', with nothing behind that undoes it."""
     found = list(chains(view))
@@ -146,7 +150,7 @@ def outlier_weights(view: TraceView) -> Iterator[Remark]:
         beside = [s for other in found if other is not chain and share_product(view, chain, other) for s in other.steps]
         worst, above = _excess(view, chain, beside, sized, shapes)
         if above >= OUTLIER_WEIGHT and len(sized) >= EVEN and chain.end != "norm" and _heard(view, chain):
-            yield _outlier_remark(view, worst, above)
+            yield _outlier_remark(view, worst, above, chain.end)
 
 
 def _excess(
@@ -165,15 +169,15 @@ def _excess(
     return worst, above
 
 
-def _outlier_remark(view: TraceView, step: Step, above: float) -> Remark:
+def _outlier_remark(view: TraceView, step: Step, above: float, end: str) -> Remark:
     name, norm, kind = view.names[step.index], view.log10_spectral(step), norm_kind(view)
     return Remark(
         kind="outlier weight",
         layer=name,
         sentence=(
             f"{name} has the operator norm {factor_words(norm)}, {factor_words(above)} times what its siblings have, "
-            f"and no normalizer takes the scale away. Look at how it was set or trained; divide it, or put a {kind} "
-            "normalizer behind it."
+            f"and no normalizer stands behind it {BEFORE[end]}. Look at how it was set or trained; divide it, or put a "
+            f"{kind} normalizer behind it."
         ),
         numbers={"log10_norm": norm, "log10_above_siblings": above},
         fix=None if step.outputs[0] is view.trunk[-1] or step.module is None else Fix((name,), kind),

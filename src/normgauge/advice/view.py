@@ -13,8 +13,7 @@ from normgauge.advice.norms import MeasuredNorm, norm_of
 from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.thresholds import NOTHING
 from normgauge.core.bound import Scope
-from normgauge.instrument.compose import Composition
-from normgauge.instrument.records import layer_names
+from normgauge.instrument.compose import Composition, layer_names
 from normgauge.instrument.rules.normalizer import reading_steps
 from normgauge.instrument.session import Session
 from normgauge.instrument.trace.step import Step, Value

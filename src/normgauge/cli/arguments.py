@@ -8,14 +8,15 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normgauge.cli.output import Report, is_watched, progress_bar, progress_lines
+from normgauge.cli.output import Report, complain, is_watched, progress_bar, progress_lines
 from normgauge.core import reference
-from normgauge.core.errors import ReadingError
+from normgauge.core.errors import LoadError, ReadingError
 from normgauge.core.reading import Reading
 from normgauge.core.stored import read_items
-from normgauge.loading import find_batch, load_model
+from normgauge.loading import MODEL_FORMS, find_batch, is_folder, load_model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,11 +65,39 @@ def users_code() -> Iterator[Report | None]:
 
 @contextlib.contextmanager
 def open_network(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | None]]:
-    """The model and the batch that are named, and a bar for the work on them."""
+    """The model and the batch that are named, and a bar for the work on them.
+
+    For a folder of weights without a batch one is made, which is said.
+
+    Raises:
+        LoadError: for a model that is not there.
+    """
+    if args.batch is None and ":" not in args.model and not Path(args.model).exists():
+        raise LoadError(f"model {args.model!r}: expected {MODEL_FORMS}, got no such file or folder")
     with users_code() as progress:
-        batch = find_batch(args.batch)  # says what is wrong with it before a large model is built
-        model = load_model(args.model)
-        yield model, batch(), progress
+        if args.batch is not None or not is_folder(args.model):
+            draw = find_batch(args.batch)  # says what is wrong with it before a large model is built
+            model = load_model(args.model)
+            batch = draw()
+        else:
+            from normgauge.loading.made_batch import made_batch
+
+            model = load_model(args.model)
+            batch, said = made_batch(args.model, model)
+            complain(said)
+        _warn(args.model, model, batch)
+        yield model, batch, progress
+
+
+def _warn(spec: str, model: nn.Module, batch: Any) -> None:
+    """Say in a line each that padding is read as words, and that a folder's own pooling is not applied."""
+    from normgauge.loading.counted_output import folder_pooling, padding_warning
+    from normgauge.loading.hugging_face import model_folder
+
+    folder = model_folder(spec)
+    for said in (padding_warning(model, batch), "" if folder is None else folder_pooling(folder)[1]):
+        if said:
+            complain(said)
 
 
 def readings_at(name: str) -> list[Reading]:

@@ -8,29 +8,24 @@ Without --scope three readings are made: at the samples, in a ball around each, 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
-from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from normgauge.cli.arguments import open_network, parse_finite, parse_positive, users_code
-from normgauge.cli.output import Report, check_targets, complain, tell_gate, write_answer
+from normgauge.cli.arguments import open_network, parse_finite, parse_positive
+from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
-from normgauge.core.errors import LoadError
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10, ceil_log10
-from normgauge.loading import BATCH_FORMS, MODEL_FORMS, is_folder, load_model
-from normgauge.loading.hugging_face import model_folder
+from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.console import draw_blocks, reading_blocks
 from normgauge.render.difference import reference_totals
 from normgauge.render.page import report
 from normgauge.render.verdict import refutation_sentence
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 HELP = "measure one network"
 EXAMPLES = """\
@@ -115,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     scopes = [str(scope) for scope in sorted(asked, key=attrgetter("radius"))]  # the widest last
     check_targets(args.json, args.html)
     others = [(name, reference.load_reference(name)) for name in args.beside]
-    with _open(args) as (model, batch, progress):
+    with open_network(args) as (model, batch, progress):
         from normgauge.instrument.measure import readings
 
         found = readings(
@@ -149,40 +144,6 @@ def run(args: argparse.Namespace) -> int:
 
     write_answer(args.json, lambda: gauge_json(found), words)
     return gauge_exit_code(found, args.strict, args.fail_above)
-
-
-@contextlib.contextmanager
-def _open(args: argparse.Namespace) -> Iterator[tuple[nn.Module, Any, Report | None]]:
-    """The model and its batch; for a folder of weights without one a batch is made, which is said.
-
-    Raises:
-        LoadError: for a model that is not there.
-    """
-    if args.batch is None and ":" not in args.model and not Path(args.model).exists():
-        raise LoadError(f"model {args.model!r}: expected {MODEL_FORMS}, got no such file or folder")
-    if args.batch is not None or not is_folder(args.model):
-        with open_network(args) as (model, batch, progress):
-            _warn(args.model, model, batch)
-            yield model, batch, progress
-        return
-    with users_code() as progress:
-        from normgauge.loading.made_batch import made_batch
-
-        model = load_model(args.model)
-        batch, said = made_batch(args.model, model)
-        complain(said)
-        _warn(args.model, model, batch)
-        yield model, batch, progress
-
-
-def _warn(spec: str, model: nn.Module, batch: Any) -> None:
-    """Say in a line each that padding is read as words, and that a folder's own pooling is not applied."""
-    from normgauge.loading.counted_output import folder_pooling, padding_warning
-
-    folder = model_folder(spec)
-    for said in (padding_warning(model, batch), "" if folder is None else folder_pooling(folder)[1]):
-        if said:
-            complain(said)
 
 
 def gauge_json(found: list[Reading]) -> dict[str, Any]:

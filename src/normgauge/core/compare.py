@@ -16,7 +16,7 @@ from normgauge.core.reading import LayerRecord, Reading
 from normgauge.core.spelled import LN10, spell_number, to_log10
 
 ADDED, REMOVED, REPLACED, KEPT = "added", "removed", "kind changed", "kept"
-SAME = 0.01 * LN10  # a hundredth of a decade: below it two bounds are called the same
+SAME = 0.01 * LN10  # a hundredth of a decade: below it two bounds are nearly the same
 GAUGE = 0.5 * LN10  # how far a product of norms must move before its gauge is blamed
 
 

@@ -32,10 +32,10 @@ from normgauge.instrument.session import Session
 from normgauge.instrument.stretch import SteepestWalk
 from normgauge.instrument.trace.inputs import argument_name, padding_note
 from normgauge.instrument.unreached import told_parts
-from normgauge.render.numbers import UP, format_above, format_factor
+from normgauge.render.numbers import DOWN, UP, format_factor
 
 UNREACHED = (
-    "rows that do not reach the output at the samples (padding) count in the bounds composed of layers, in their "
+    "rows that do not reach the output at the samples count in the bounds composed of layers, in their "
     "gains, in what steps reached and in slack; σ and the layer named to stretch most are those of the others"
 )
 UNMOVED = (
@@ -154,13 +154,19 @@ def embedding_notes(session: Session) -> list[str]:
     said = []
     for path, _, weight in session.trace.embeddings:
         facts = embedding_facts(weight)
-        apart, norm = format_above(facts["max_distance"][1]), format_factor(facts["log_spectral"].hi, UP)
+        apart, norm = _apart(facts["max_distance"], facts["exact"]), format_factor(facts["log_spectral"].hi, UP)
         said.append(
             f"{argument_name(session.call.name)} is discrete: measured from its embedding {path} on, "
-            f"whose rows lie at most {apart} apart; its norm on one-hot input is at most {norm}; "
+            f"{apart}; its norm on one-hot input is at most {norm}; "
             "what else the model makes of the numbers themselves (masks, lengths) is held as in this batch"
         )
     return said
+
+
+def _apart(ends: tuple[float, float], exact: bool) -> str:
+    """How far apart the rows of a table lie; from two sides where not all pairs were compared."""
+    low, high = (format_factor(math.log(x) if x else -INF, way) for x, way in zip(ends, (DOWN, UP), strict=True))
+    return f"whose rows lie at most {high} apart" + ("" if exact else f", two of them {low} or more")
 
 
 def with_pictures(session: Session, table: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:

@@ -257,3 +257,16 @@ def own_gain(transfer: Transfer) -> LogInterval:
 def own_gains(parts: Composition) -> dict[int, float]:
     """Return the log of each step's own gain, by the index of its output."""
     return {index: own_gain(transfer).hi for index, transfer in parts.transfers.items()}
+
+
+def layer_names(parts: Composition) -> dict[int, str]:
+    """Return the name of every step that is shown, by step index; a module that runs again gets a number."""
+    seen: dict[str, int] = {}
+    names = {}
+    for step in parts.trace.steps:
+        transfer = parts.transfers[step.outputs[0].index]
+        if step.module is None and transfer.neutral and not transfer.unknown:
+            continue
+        seen[step.name] = seen.get(step.name, 0) + 1
+        names[step.index] = step.name if seen[step.name] == 1 else f"{step.name}#{seen[step.name]}"
+    return names

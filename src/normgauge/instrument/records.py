@@ -16,7 +16,7 @@ from normgauge.core.reading import Finding, LayerRecord, Sigma
 from normgauge.core.rounding import log_above
 from normgauge.core.spelled import LN10
 from normgauge.instrument.balance import Balanced
-from normgauge.instrument.compose import Composition, own_gain, samples_of
+from normgauge.instrument.compose import Composition, layer_names, own_gain, samples_of
 from normgauge.instrument.probe.search import Found
 from normgauge.instrument.rules.flow import INF, Transfer
 from normgauge.instrument.rules.normalizer import NORMALIZING
@@ -96,19 +96,6 @@ def layer_records(
             )
         )
     return tuple(records)
-
-
-def layer_names(parts: Composition) -> dict[int, str]:
-    """Return the name of every step that is shown, by step index; a module that runs again gets a number."""
-    seen: dict[str, int] = {}
-    names = {}
-    for step in parts.trace.steps:
-        transfer = parts.transfers[step.outputs[0].index]
-        if step.module is None and transfer.neutral and not transfer.unknown:
-            continue
-        seen[step.name] = seen.get(step.name, 0) + 1
-        names[step.index] = step.name if seen[step.name] == 1 else f"{step.name}#{seen[step.name]}"
-    return names
 
 
 def rule_texts(parts: Composition) -> dict[str, dict[str, str]]:

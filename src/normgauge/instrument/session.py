@@ -27,6 +27,7 @@ from normgauge.instrument.rules.recognise import recognise
 from normgauge.instrument.rules.tried import with_stored
 from normgauge.instrument.trace import Trace, record_trace, untouched, unwrap
 from normgauge.instrument.trace.again import Own, as_it_runs, checked_trace, remembering, replayed_steps
+from normgauge.instrument.trace.decoder import decoder_cure
 from normgauge.instrument.trace.inputs import (
     Call,
     argument_name,
@@ -306,7 +307,8 @@ def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iter
         except NormgaugeError:
             raise
         except (Exception, SystemExit) as error:
-            raise InputError(f"the model's forward raised {type(error).__name__}: {error}") from error
+            cure = decoder_cure(model, call.args, call.kwargs, str(error))
+            raise InputError(cure or f"the model's forward raised {type(error).__name__}: {error}") from error
         for dtype, device, casts, lend in precisions(call, own, lends(model)):
             with untouched(model, dtype, device, train, call.native if own.eps else None, lend):
                 try:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from normgauge.instrument.trace.decoder import has_decoder
 from normgauge.instrument.trace.inputs import map_tensors
 
 EMBEDDING, HIDDEN = "sentence_embedding", "last_hidden_state"
@@ -74,8 +75,7 @@ def _masked(returned: Any, mask: Tensor) -> Any:
 
 def count_output(model: nn.Module, pooling: Pooling | None) -> nn.Module:
     """The same model, of whose output only what counts is left."""
-    decodes = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    hook = CountedOutput("decoder_attention_mask" if decodes else "attention_mask", pooling)
+    hook = CountedOutput("decoder_attention_mask" if has_decoder(model) else "attention_mask", pooling)
     model.register_forward_hook(hook, with_kwargs=True)
     return model
 

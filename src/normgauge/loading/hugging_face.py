@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 CONFIG, GGUF = "config.json", ".gguf"
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 def model_folder(spec: str) -> Path | None:
@@ -36,22 +37,22 @@ def load_gguf(path: Path) -> nn.Module:
     import transformers
 
     from normgauge.loading.counted_output import count_output
+    from normgauge.loading.stored_weights import ASKED, stored_model
 
-    local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        loaded: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype="float32", **local
+        loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype="float32", **LOCAL, **ASKED
         )
     except Exception as error:
         raise LoadError(f"{path}: transformers could not build it: {one_line(error)}") from error
-    return count_output(loaded.eval(), None)
+    return count_output(stored_model(path, loaded, info).eval(), None)
 
 
 def load_folder(folder: Path) -> nn.Module:
-    """The model of a folder with a config.json; random weights where it has none, and padding no part of its output.
+    """The model of a folder with a config.json and all its weights; padding is no part of its output.
 
     Raises:
-        LoadError: when it cannot be built, or only by running code that came with it.
+        LoadError: when it cannot be built, or only by running code that came with it, or weights of it are not there.
     """
     packed = sorted(folder.glob(f"*{GGUF}"))
     if packed and not (folder / CONFIG).is_file():
@@ -61,20 +62,20 @@ def load_folder(folder: Path) -> nn.Module:
     described = _read_config(folder / CONFIG)
     if "auto_map" in described:
         raise LoadError(f"{folder}: its model comes with its own code, which is never run; give it as file.py:function")
-    if not any(folder.glob("*.safetensors")) and any(folder.glob("*.bin")):
-        convert = "convert them where you trust them with save_pretrained(folder, safe_serialization=True)"
-        raise LoadError(f"{folder}: refused, its weights are pickled (*.bin); {convert}")
+    _check_weights(folder)
     try:
         import transformers
     except ImportError:
         raise LoadError(f"{folder}: a Hugging Face folder needs transformers: pip install 'normgauge[llm]'") from None
     from normgauge.loading.counted_output import count_output, folder_pooling
+    from normgauge.loading.stored_weights import stored_model
 
+    pooling, _ = folder_pooling(folder)
     try:
-        pooling, _ = folder_pooling(folder)
-        return count_output(_build(transformers, folder, described, pooling is not None), pooling)
+        loaded, info = _build(transformers, folder, described, pooling is not None)
     except Exception as error:
         raise LoadError(f"{folder}: transformers could not build it: {one_line(error)}") from error
+    return count_output(stored_model(folder, loaded, info), pooling)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -89,21 +90,31 @@ def _read_config(path: Path) -> dict[str, Any]:
     return described
 
 
-def _build(transformers: Any, folder: Path, described: dict[str, Any], encodes: bool) -> nn.Module:
+def _check_weights(folder: Path) -> None:
+    if any(folder.glob("*.safetensors")):
+        return
+    if any(folder.glob("*.bin")):
+        convert = "convert them where you trust them with save_pretrained(folder, safe_serialization=True)"
+        raise LoadError(f"{folder}: refused, its weights are pickled (*.bin); {convert}")
+    raise LoadError(
+        f"{folder}: expected weights (*.safetensors) beside its config.json, got none; they would be random. For "
+        "a model that has none give a file.py:function that builds it"
+    )
+
+
+def _build(transformers: Any, folder: Path, described: dict[str, Any], encodes: bool) -> tuple[nn.Module, Any]:
+    """The model, and what transformers says of how it was loaded."""
+    from normgauge.loading.stored_weights import ASKED
+
     listed = [] if encodes else described.get("architectures") or []  # a head for training is no part of an encoder
     named = [getattr(transformers, name, None) for name in listed]
     kind: Any = next((found for found in named if found is not None), transformers.AutoModel)
-    local = {"local_files_only": True, "trust_remote_code": False}
-    if any(folder.glob("*.safetensors")):
-        words = transformers.utils.logging
-        shown = words.is_progress_bar_enabled()
-        words.disable_progress_bar()
-        try:
-            loaded: nn.Module = kind.from_pretrained(folder, use_safetensors=True, **local)
-        finally:
-            if shown:
-                words.enable_progress_bar()
-        return loaded
-    config = transformers.AutoConfig.from_pretrained(folder, **local)
-    fresh: nn.Module = kind.from_config(config) if kind is transformers.AutoModel else kind(config)
-    return fresh
+    words = transformers.utils.logging
+    shown = words.is_progress_bar_enabled()
+    words.disable_progress_bar()
+    try:
+        loaded: tuple[nn.Module, Any] = kind.from_pretrained(folder, use_safetensors=True, **LOCAL, **ASKED)
+    finally:
+        if shown:
+            words.enable_progress_bar()
+    return loaded

@@ -11,6 +11,7 @@ import torch
 
 from normgauge.core.errors import LoadError
 from normgauge.core.user_code import one_line
+from normgauge.instrument.trace.decoder import has_decoder
 from normgauge.loading.hugging_face import model_folder
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def made_batch(spec: str, model: nn.Module) -> tuple[dict[str, Tensor], str]:
     if name == "input_ids":
         masks = "attention_mask" in inspect.signature(model.forward).parameters
         batch, source = _tokens(folder, config, masks)
-        if getattr(config, "is_encoder_decoder", False):
-            batch |= {f"decoder_{key}": value for key, value in batch.items()}
+        if has_decoder(model):
+            more, told = _decoded(config, batch)
+            batch, source = batch | more, source + told
     elif name == "pixel_values":
         batch, source = {name: _images(folder, config)}, f"from the configuration: {IMAGES} images of random numbers"
     else:
@@ -60,6 +62,17 @@ def _tokens(folder: Path, config: Any, masks: bool) -> tuple[dict[str, Tensor], 
         return batch, "by its tokenizer from two sentences, " + " and ".join(f"{one!r}" for one in SENTENCES)
     drawn = torch.randint(known, (2, most), generator=torch.Generator().manual_seed(SEED))
     return {"input_ids": drawn}, f"from the configuration: random tokens out of {known:,}"
+
+
+def _decoded(config: Any, batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
+    """What a decoder gets that writes what its encoder reads, and what to say of it."""
+    start = getattr(config, "decoder_start_token_id", None)
+    if start is None:
+        return {f"decoder_{key}": value.clone() for key, value in batch.items()}, ", the same for the decoder"
+    moved = {f"decoder_{key}": value.roll(1, 1) for key, value in batch.items()}
+    for key, value in moved.items():
+        value[:, 0] = start if key.endswith("ids") else 1
+    return moved, f", the same for the decoder behind its start token {start}"
 
 
 def _sentences(path: Path, known: int, most: int, masks: bool) -> dict[str, Tensor] | None:

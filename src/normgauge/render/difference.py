@@ -6,10 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from normgauge.core.bound import Evidence
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
+from normgauge.render.change_words import (
+    gauge_sentence,
+    growth_sentence,
+    is_unchanged,
+    sample_sentences,
+    steeper_sentence,
+    weaker_sentence,
+)
 from normgauge.render.console import PRODUCTS, Block
 from normgauge.render.numbers import (
     ABSENT,
@@ -25,10 +32,6 @@ from normgauge.render.table import Grid
 from normgauge.render.verdict import (
     apart_sentence,
     evidence_words,
-    found_words,
-    median_words,
-    most_words,
-    other_weights,
     refutation_sentence,
 )
 
@@ -44,11 +47,10 @@ def difference_verdict(difference: Difference) -> list[str]:
     if difference.apart:
         sentences.append(apart_sentence(scope_words(difference.a.scope)))
     else:
-        sentences += [_growth(difference), *_sample_by_sample(difference), _certain(difference), _cause(difference)]
+        sentences += [growth_sentence(difference), *sample_sentences(difference), steeper_sentence(difference)]
+        sentences += [_cause(difference), weaker_sentence(difference)]
     sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited]
-    if difference.weaker:
-        sentences.append(f"B's bound is {evidence_words(difference.b)}, A's was {evidence_words(difference.a)}.")
-    return sentences
+    return [sentence for sentence in sentences if sentence]
 
 
 def _other_modes(difference: Difference) -> list[str]:
@@ -60,63 +62,12 @@ def _other_modes(difference: Difference) -> list[str]:
     return [f"A was read in {modes[0]}, B in {modes[1]}."]
 
 
-def _growth(difference: Difference) -> str:
-    place, growth = scope_words(difference.a.scope), difference.growth
-    if abs(growth) < SAME:
-        if math.isinf(difference.b.log_upper) and difference.b.log_upper > 0:
-            return f"Neither A nor B has a finite bound {place}."
-        return f"The bound {place} is the same in A and B, {most_words(difference.b)}."
-    if growth == math.inf:
-        return f"B has no finite bound {place}; A's is {most_words(difference.a)}."
-    if growth == -math.inf:
-        return f"B's bound {place} is {most_words(difference.b)}; A has no finite one."
-    return f"B's bound {place} is {format_factor(growth)} times A's ({signed_decades(growth)} decades)."
-
-
-def _certain(difference: Difference) -> str:
-    """Bounds do not tell which of two networks is steeper; a slope found in one above the other's bound does."""
-    a, b = difference.a, difference.b
-    if a.weights and a.weights == b.weights and abs(difference.growth) >= SAME:
-        return "The weights are the same in A and B: what differs is the samples or how they were measured."
-    for name, steep, other, low in (("B", b, "A", a), ("A", a, "B", b)):
-        if steep.log_lower > low.log_upper:
-            who = f"{name}'s steepest sample" if a.scope.kind == "point" and not steep.together else name
-            found, most = found_words(steep), most_words(low)
-            lies = f"a slope of {found} was found, and {other} has at most {most}"
-            if low.certain:
-                return f"{who} is steeper for certain: {lies}."
-            if low.evidence in (Evidence.PROVED, Evidence.COMPUTED):
-                return f"{who} is steeper: {lies} ({evidence_words(low)})."
-            return f"Undecided which is steeper: in {name} {lies}, but that bound is {low.evidence}, not proved."
-    ends = [f"from {found_words(r)} to {most_words(r)}" for r in (a, b)]
-    return f"Undecided which is steeper: the brackets overlap, {ends[0]} in A and {ends[1]} in B."
-
-
-def _sample_by_sample(difference: Difference) -> list[str]:
-    """The median slopes, where both have as many samples; at how many each is steeper, where they are the same."""
-    a, b = difference.a, difference.b
-    if len(a.sample_ends) != len(b.sample_ends) or not median_words(a):
-        return []
-    medians = f"The median slope of {len(a.sample_ends)} samples is {median_words(a)} in A and {median_words(b)} in B"
-    if not a.batch or a.batch != b.batch:
-        return [f"{medians}; whether these are the same samples is not known."]
-    ends = list(zip(a.sample_ends, b.sample_ends, strict=True))
-    steeper = [sum(y.lo > x.hi for x, y in ends), sum(x.lo > y.hi for x, y in ends)]
-    left = len(ends) - sum(steeper)
-    told = [
-        f"{medians}: sample by sample B is steeper on {steeper[0]}, A on {steeper[1]}"
-        f"{f', undecided on {left}' * bool(left)}."
-    ]
-    return told + ["One training of each: another may turn this round."] * other_weights([a, b])
-
-
 def _cause(difference: Difference) -> str:
+    """Whose doing the change is; empty where it is too small for that and something else has changed."""
     if difference.other_gauge:
-        moved = ((name, difference.published[name].by) for name in ("P_w", "prod_inv_sigma, rms"))
-        told = " and ".join(f"{name} by {signed_decades(by)}" for name, by in moved if by)
-        return f"The same capacity in another gauge: the products of norms moved ({told} decades), the bound did not."
+        return gauge_sentence(difference)
     if abs(difference.growth) < SAME:
-        return "Nothing that counts has changed."
+        return "Nothing that counts has changed." if is_unchanged(difference) else ""
     if difference.rest is None:
         return "It cannot be divided among the layers: the networks are wired differently, or a gain is infinite."
     largest = [(name, share) for name, share in difference.parts if abs(share) >= SAME][:NAMED] or difference.parts[:1]

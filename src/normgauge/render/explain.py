@@ -133,9 +133,7 @@ def _alone(reading: Reading, record: LayerRecord) -> str:
     several = any(len(s.inputs) > 1 for s in reading.proof.steps if s.layer == record.name) if reading.proof else False
     what = "a small change of one of its inputs" if several else "a small change"
     if record.log_gain_reaching is not None:
-        of_all = (
-            f"the bound counts {format_factor(gain.hi, UP)}, since rows that do not reach it (padding) stretch more"
-        )
+        of_all = f"the bound counts {format_factor(gain.hi, UP)}, since rows that do not reach it stretch more"
         return f"it stretches {what} {_most(record.log_stretch)}{somewhere}, where that reaches the output; {of_all}."
     return f"it stretches {what} {_most(gain.hi)}{somewhere}."
 

@@ -99,11 +99,11 @@ def format_between(low: float, high: float) -> str:
     """A factor by the logs of its two ends: one number to the nearest where they are `CLOSE`, both of them elsewhere.
 
     >>> format_between(2.58075, 2.58075 + 1e-8), format_between(2.5807, 2.5812)
-    ('13.207', '13.20 to 13.22')
+    ('13.207', '13.2 to 13.22')
     """
     if high - low <= CLOSE:
         return format_factor((low + high) / 2, digits=FULL)
-    return f"{format_factor(low, DOWN, DIGITS + 1)} to {format_factor(high, UP, DIGITS + 1)}"
+    return f"{format_factor(low, DOWN)} to {format_factor(high, UP)}"
 
 
 def signed_decades(log_value: float | None, digits: int | None = None) -> str:

@@ -204,7 +204,8 @@ def _beyond(reading: Reading) -> str:
     """What the slope found is worth where the bound is not."""
     if reading.scope.kind == "point":
         return "Go by the slope found."
-    return "Nothing steeper was found, which does not rule it out: the readings at the samples say more."
+    smaller = ", and a smaller radius may have a bound of use" if reading.scope.kind == "ball" else ""
+    return f"Nothing steeper was found, which does not rule it out: the readings at the samples say more{smaller}."
 
 
 def typical_sentence(reading: Reading) -> str:
@@ -219,7 +220,7 @@ def median_words(reading: Reading) -> str:
 
 
 def interval_words(ends: LogInterval, rough: str = " (rough)") -> str:
-    """A slope that was seen: one number where its two ends are near, elsewhere what it lies between.
+    """A slope that was seen: one number where its two ends are near, elsewhere what it lies between, roughly or not.
 
     >>> interval_words(LogInterval(2.2, 2.2 + 1e-9)), interval_words(LogInterval(2.2, 2.4))
     ('9.0250', 'between 9.02 and 11.03 (rough)')
@@ -228,7 +229,7 @@ def interval_words(ends: LogInterval, rough: str = " (rough)") -> str:
         return format_factor((ends.lo + ends.hi) / 2, digits=known_digits(ends.width))
     low = format_factor(ends.lo, DOWN)
     high = f"between {low} and {format_factor(ends.hi, UP)}" if math.isfinite(ends.hi) else f"at least {low}"
-    return f"{high}{rough}"
+    return high + rough * (ends.width > CLOSED * LN10)
 
 
 def apart_readings(readings: Sequence[Reading]) -> bool:

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import normgauge as ng
-from normgauge.core.bound import Evidence
+from normgauge.core.bound import Evidence, Scope
 from normgauge.core.errors import InputError
+from normgauge.instrument.local.journey import swept_ball
+from normgauge.instrument.local.pieces import NotCarried
+from normgauge.instrument.session import opened
 from tests.instrument.local.nets import Fn, jacobian_norm, random_case
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -310,3 +313,56 @@ def test_an_input_that_hides_at_the_sample_is_seen_beside_it() -> None:
     # alone, with its own scale of 1, each sample would have the slope 1 and the same output; in its batch it has 2
     given = {"x": torch.full((2, 6), 0.25), "scale": torch.tensor([1.0, 1.0])}
     assert ng.gauge(Hiding(), given, scope="point", input="x").upper >= 2.0 - 1e-9
+
+
+def why_not_proved(model: nn.Module, x: Tensor, **asked: object) -> tuple[ng.Reading, str]:
+    reading = ng.gauge(model, x, search=False, **asked)
+    (why,) = [note.partition("not proved: ")[2] for note in reading.notes if "not proved: " in note]
+    return reading, why
+
+
+class Steep(nn.Module):
+    """Attention behind values of any size, in a module of a name."""
+
+    def __init__(self, size: float) -> None:
+        super().__init__()
+        self.mix, self.size = Fn(lambda x: nn.functional.scaled_dot_product_attention(x / size, x / size, x)), size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mix(self.size * x)
+
+
+def test_the_reason_why_a_jacobian_is_not_proved_is_the_true_one(monkeypatch) -> None:
+    """A step without a kink is not said to have one, and what is named is a layer of the reading."""
+    monkeypatch.setattr("normgauge.instrument.local.sweep.MOST_BACKWARDS", 0)
+    torch.manual_seed(0)
+    reading, why = why_not_proved(Steep(1e9), torch.randn(1, 3, 4))
+    name, _, reason = why.partition(": ")
+    assert reading.layer(name).kind == "scaled_dot_product_attention"
+    assert reason == "as far as rounding is bounded up to there, too many of its slopes are undecided"
+    net, x = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU()), torch.zeros(1, 3)
+    with opened(net, x) as session, pytest.raises(NotCarried, match=r"^1: too many units lie on a kink, as far as"):
+        swept_ball(session.trace, session.composed(Scope.parse("point")), 0, 0.0, session.native, 1)
+
+
+def test_no_effort_is_said_to_help_where_none_does() -> None:
+    for effort in ("quick", "long"):
+        _, why = why_not_proved(nn.Sequential(Steep(1.0), nn.Linear(4, 501)), torch.randn(1, 2, 4), effort=effort)
+        assert why == "an output of more than 1,000 numbers a sample: have the model return fewer (of the last token)"
+
+
+def test_a_sample_that_is_another_network_alone_is_the_reason() -> None:
+    class Turned(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sin() if len(x) > 1 else x.cos()
+
+    _, why = why_not_proved(Turned(), torch.randn(2, 3))
+    assert why == "alone a sample does not take the steps to the output that it takes in its batch"
+
+
+def test_a_reason_is_not_one_of_another_scope() -> None:
+    """The ball gives up at a step; at the samples something else is why."""
+    x = torch.randn(2, 5)
+    model = Fn(lambda x: (3 * x).exp() if len(x) > 1 else x.sin())
+    point = ng.readings(model, x, ("ball:0.1", "point"))[1]
+    assert any("not proved: alone a sample does not" in note for note in point.notes)

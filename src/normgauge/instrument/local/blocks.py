@@ -136,7 +136,7 @@ def normalized(step: Step, native: torch.dtype, moved: Moves, error: float, seca
         or norm.where != "inside"
         or norm.kind in ("batch", "length", "response")
     ):
-        raise NotCarried(f"{step.kind} is not a normalizer that is followed here")
+        raise NotCarried("a normalizer that is not followed here")
     layout = Layout(norm, data.shape)
     groups = layout.split(data)  # (groups, entries)
     n = layout.entries
@@ -151,7 +151,7 @@ def normalized(step: Step, native: torch.dtype, moved: Moves, error: float, seca
     told = torch.tensor([(t.along, t.across, t.gain, t.most) for t in around], dtype=torch.float64)
     along, across, gains, most = told.T
     if not bool(most.isfinite().all()):
-        raise NotCarried(f"{step.name} may divide by zero in this ball")
+        raise NotCarried("it may divide by zero in this ball")
     push = lambda v: layout.join(gamma * _middle(layout.split_all(v[0]), lead, along, across, norm.centred))  # noqa: E731
     loose = most > SETTLED
     steep = float(gamma.abs().max())

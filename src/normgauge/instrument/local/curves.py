@@ -50,7 +50,7 @@ def curve_of(step: Step, rule: str) -> Curve:
     ends = slope_range(step, rule)
     turns = _turns(step, rule)
     if ends is None or turns is None:
-        raise NotCarried(f"{step.kind} is not an activation whose slopes are known here")
+        raise NotCarried("an activation whose slopes are not known here")
     return Curve(*ends, *turns)
 
 

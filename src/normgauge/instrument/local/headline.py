@@ -24,6 +24,7 @@ from normgauge.instrument.compose import Composition
 from normgauge.instrument.local.amplify import PROBES
 from normgauge.instrument.local.effort import SPENDINGS, spending_of
 from normgauge.instrument.local.jacobians import JacobianNorms, jacobian_norms
+from normgauge.instrument.local.journey import TOO_WIDE
 from normgauge.instrument.local.one_sample import (
     FAILURES,
     WHY_NOT,
@@ -35,10 +36,12 @@ from normgauge.instrument.local.one_sample import (
 )
 from normgauge.instrument.local.recheck import bound_again
 from normgauge.instrument.local.standing import on_kink
+from normgauge.instrument.local.sweep import MOST_OUTPUTS
 from normgauge.instrument.local.swept import NEWTON, Swept
 from normgauge.instrument.loop import loop_bound
 from normgauge.instrument.one_map import is_one_map
 from normgauge.instrument.session import Session
+from normgauge.render.numbers import format_above
 
 INF = math.inf
 SMOOTH_PRODUCTS = ("attention.attention", "projection.matmul", "projection.einsum", "combine.multiply", "softmax.glu")
@@ -46,6 +49,8 @@ NEWTON_STEP, DESCENT_STEP = 6e-10, 2e-10  # seconds of a step of order 1, by the
 FEWEST_STEPS = 6  # are always made
 TUNED = 0.2  # of the budget, in counted work of multipliers tuned on the way: all else on that way takes ten times that
 UNTUNED = "around so many samples multipliers were not tuned on the way: effort=long may lower the bound a little"
+NOT_BELOW = "what its rounding allows is not below the bound composed of layers"
+TOO_LONG = "of so many samples of so deep a network it takes more work than the effort allows"
 MORE = "effort=long would look for a smaller bound in this ball"
 BALANCED, JACOBIAN, OPEN_UNITS, LOOP, EVERYWHERE = "balanced", "jacobian", "open units", "loop", "everywhere"
 ALL_INPUTS = "headline over all inputs"  # as a session keeps it
@@ -113,14 +118,22 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     """Jacobians at the samples: proved one by one where all of that fits the budget, else as autograd computes them."""
     budget, most = spending_of(session).seconds, SPENDINGS["long"].seconds
     proving = (PROBES * (len(session.trace.steps) / 4 + 4) + network_of(session).outputs) * one_run(session)
-    why = "a proof takes more work than " + (
-        "effort=long allows" if proving > most else f"effort={session.options.effort} allows; effort=long may give one"
+    wide = network_of(session).outputs > MOST_OUTPUTS
+    why = (
+        TOO_WIDE
+        if wide
+        else "a proof takes more work than "
+        + (
+            "effort=long allows"
+            if proving > most
+            else f"effort={session.options.effort} allows; effort=long may give one"
+        )
     )
-    if proving <= budget:
+    if proving <= budget and not wide:
         proved = _swept_samples(session, parts, plain, 0.0)
         if proved is not None:
             return dataclasses.replace(proved, method=JACOBIAN)
-        why = session.cache.get(WHY_NOT, "its rounding is not carried here")
+        why = session.cache[WHY_NOT]
     found = session.once(("jacobians", budget), lambda: _computed(session, budget))
     if found is None or len(found.norms) != len(plain.log_upper):
         return plain
@@ -135,7 +148,7 @@ def at_points(session: Session, parts: Composition, plain: Headline) -> Headline
     notes = [f"the Jacobian's norm is computed in float64, not proved: {why}"] if known else []
     if found.wide > 0.02:
         narrower = "" if budget >= most else "; effort=long would narrow it"
-        notes.append(f"the Jacobian's norm is known to {math.ceil(100 * math.expm1(found.wide))}%{narrower}")
+        notes.append(f"the Jacobian's norm is known to {format_above(100 * math.expm1(found.wide))} %{narrower}")
     evidence = Evidence.COMPUTED if known else None
     return Headline(lowest, JACOBIAN, evidence, found.chance, tuple(notes), (), found.steepest, least)
 
@@ -228,14 +241,18 @@ def _swept_samples(session: Session, parts: Composition, plain: Headline, radius
     first = swept_sample(session, parts, 0, radius, spending.rows)
     if first is None:
         return None
+    session.cache[WHY_NOT] = NOT_BELOW
     tune = samples == 1 or not TUNED * spending.seconds < samples * DESCENT_STEP * first.work <= spending.seconds
     for sample in range(samples):
         given = given_multipliers(session, radius, sample)
         swept = swept_sample(session, parts, sample, radius, spending.rows, tune) if sample or not tune else first
         if swept is not None and not tune and given is not None and len(given) != len(swept.logs):
             swept = swept_sample(session, parts, sample, radius, spending.rows)  # of a file that was tuned
-        if swept is None or (given is None and samples * DESCENT_STEP * swept.work > spending.seconds):
-            return None  # not followed, or many samples of a deep network: more effort would help
+        if swept is None:
+            return None
+        if given is None and samples * DESCENT_STEP * swept.work > spending.seconds:
+            session.cache[WHY_NOT] = TOO_LONG
+            return None
         steps = int(min(spending.steps, spending.seconds / step_seconds(swept) / samples))
         if given is None:
             best = swept.improved(spending.gap, max(steps, FEWEST_STEPS))

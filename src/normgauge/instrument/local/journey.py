@@ -10,12 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from normgauge.core.rounding import house_up
-from normgauge.instrument.compose import Composition
+from normgauge.instrument.compose import Composition, layer_names
 from normgauge.instrument.local.amplify import MANY_PROBES, PROBES, Amplifier
 from normgauge.instrument.local.multipliers import Units, factored
 from normgauge.instrument.local.pieces import NotCarried, linear_piece
@@ -27,6 +29,7 @@ from normgauge.instrument.local.windows import tiled_order
 from normgauge.instrument.trace.step import Step, Trace
 
 INF = math.inf
+TOO_WIDE = f"an output of more than {MOST_OUTPUTS:,} numbers a sample: have the model return fewer (of the last token)"
 LARGEST = 200.0  # log of a gain that can still be worked with
 
 
@@ -59,9 +62,7 @@ def swept_ball(
         raise NotCarried("a network with several inputs, or not in float64")
     source, end = one.sources[0], one.end
     if end.tensor.numel() > MOST_OUTPUTS:
-        raise NotCarried(
-            f"an output of more than {MOST_OUTPUTS} numbers a sample: have the model return fewer (of the last token)"
-        )
+        raise NotCarried(TOO_WIDE)
     if not all(out.tensor.numel() for step in one.steps for out in step.outputs):
         raise NotCarried("a value without entries")
     if radius and source.tensor.numel() ** 2 > MOST:
@@ -107,7 +108,8 @@ class Journey:
             sweep.tangents[index] = torch.eye(source.numel(), dtype=torch.float64)[order].reshape(-1, *source.shape)
         left = Counter(value.index for step, _, _ in ruled for value in step.inputs)
         for step, rule, gains in ruled:
-            sweep.follow(step, rule, gains)
+            with self.named(step):
+                sweep.follow(step, rule, gains)
             for value in step.inputs:
                 left[value.index] -= 1
                 if not left[value.index] and value.index != end.index:
@@ -125,10 +127,25 @@ class Journey:
         """All steps with their rules and gains, attention and gated units in parts."""
         known = [*self.one.sources, *(out for step in self.one.steps for out in step.outputs)]
         fresh = itertools.count(max(value.index for value in known) + 1)
-        pairs = zip(self.one.steps, self.parts.trace.steps, strict=True)
-        return [
-            part for step, origin in pairs for part in unfolded(step, *own_rule(self.parts, origin, self.sample), fresh)
-        ]
+        found = []
+        for step, origin in zip(self.one.steps, self.parts.trace.steps, strict=True):
+            with self.named(step):
+                found += unfolded(step, *own_rule(self.parts, origin, self.sample), fresh)
+        return found
+
+    @contextmanager
+    def named(self, step: Step) -> Iterator[None]:
+        """Inside, a step or a part of it that is not followed is told by the name that the reading has for it.
+
+        Raises:
+            NotCarried: with that name.
+        """
+        try:
+            yield
+        except NotCarried as failure:
+            place = next(place for place, own in enumerate(self.one.steps) if own.index == step.index)
+            origin = self.parts.trace.steps[place]
+            raise NotCarried(f"{layer_names(self.parts).get(origin.index, origin.name)}: {failure}") from failure
 
     def finished(self, radius: float, forward: bool, reached: Sweep | None = None) -> Swept:
         """A sweep over tangents, ready to be bounded."""
@@ -155,5 +172,5 @@ def own_rule(parts: Composition, step: Step, sample: int) -> tuple[str, tuple[fl
     gains = tuple(math.exp(min(float(log[min(sample, len(log) - 1)]), LARGEST)) for log in logs)
     tiny = any(-INF < float(log[min(sample, len(log) - 1)]) < -LARGEST for log in logs)
     if rule is None or rule.id.startswith("user.") or max(gains) >= math.exp(LARGEST) or tiny:
-        raise NotCarried(f"{step.name}: no rule of normgauge's own, or no bound")
+        raise NotCarried("no rule of normgauge's own, or no bound")
     return rule.id, gains

@@ -28,7 +28,7 @@ def window_places(step: Step) -> Tensor:
         NotCarried: for other forms of pooling.
     """
     if "2d" not in step.kind.lower() or "adaptive" in step.kind.lower() or step.option(5, "ceil_mode", False):
-        raise NotCarried(f"{step.kind} in this form")
+        raise NotCarried("max pooling in this form")
     size = step.option(1, "kernel_size")
     options = [step.option(place, name, usual) for place, name, usual in ((2, "stride", None), (3, "padding", 0))]
     dilation = step.option(4, "dilation", 1)

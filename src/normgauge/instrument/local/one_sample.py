@@ -22,6 +22,7 @@ BENT = ("activation.", "norm_layer.", "pooling.max", "recognise.")
 DIGESTED = 2**16  # entries of each weight that a seed is made of
 BESIDE = 1e-2  # of a sample's size, how far off it is asked again
 WHY_NOT = "why the last sample was not followed"  # as a session keeps it
+OTHER_ALONE = "alone a sample does not take the steps to the output that it takes in its batch"
 FAILURES = (RuntimeError, MemoryError)  # an eigenvalue that does not converge, memory that is full: no better bound
 
 
@@ -72,6 +73,7 @@ def swept_sample(
     """One sample's network over a ball, its multipliers tuned on the way or not; None where it is not followed."""
     one = session.once(("alone", sample), lambda: alone(session, sample))
     if one is None:
+        session.cache[WHY_NOT] = OTHER_ALONE
         return None
     try:
         with torch.no_grad():

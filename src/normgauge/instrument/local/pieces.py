@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normgauge.core.rounding import dot_error, house_up
+from normgauge.core.user_code import one_line
 from normgauge.instrument.local.windows import windowed_convolution
 from normgauge.instrument.rules.normalizer import of_step
 from normgauge.instrument.trace.again import run_step
@@ -34,7 +35,7 @@ CONVOLUTIONS = {
 
 
 class NotCarried(Exception):
-    """A step whose Jacobian is not followed here; the bounds by rules still hold."""
+    """Why a Jacobian is not followed here, in words without the step's name; the bounds by rules still hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ def _plain(step: Step, rule: str, gains: tuple[float, ...]) -> tuple[Push, float
     try:
         _check_adjoint(step, push)
     except RuntimeError as error:  # what vmap does not run
-        raise NotCarried(f"{step.name}: {error}") from error
+        raise NotCarried(one_line(error)) from error
     numel = max(v.tensor.numel() for v in step.inputs)
     total = sum(gains)
     if rule == "shape.copy":
@@ -226,9 +227,9 @@ def _check_adjoint(step: Step, push: Push) -> None:
         other = torch.randn(out.shape, generator=generator, dtype=torch.float64)
         height = (out * other).sum()
     if not height.requires_grad:
-        raise NotCarried(f"{step.name}: autograd does not follow it")
+        raise NotCarried("autograd does not follow it")
     pulled = torch.autograd.grad(height, list(given.values()), allow_unused=True)
     back = sum(float((p * v).detach().sum()) for p, v in zip(pulled, given.values(), strict=True) if p is not None)
     size = float(out.detach().norm()) * float(other.norm())
     if abs(back - float(height.detach())) > ADJOINT * size:
-        raise NotCarried(f"{step.name}: autograd does not follow all of it")
+        raise NotCarried("autograd does not follow all of it")

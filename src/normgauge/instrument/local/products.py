@@ -87,7 +87,7 @@ def product_of(step: Step, rule: str) -> Product:
     """
     pair, letters = _operands(step, rule)
     if len(step.inputs) != 2 or not all(isinstance(one, Value) for one in pair):
-        raise NotCarried(f"{step.name} ({step.kind}): a product in this form")
+        raise NotCarried("a product in this form")
     shape = step.outputs[0].tensor.shape
     places = [torch.arange(one.tensor.numel()).reshape(one.tensor.shape) for one in pair]
     if rule == ELEMENTWISE:
@@ -100,7 +100,7 @@ def product_of(step: Step, rule: str) -> Product:
     lone = any(len(set(word)) < len(word) for word in letters)
     rows, columns = ([c for c in out if c in word and c not in batch] for word in (left, right))
     if lone or {*left, *right} - {*inner, *out} or len(out) != len(batch) + len(rows) + len(columns):
-        raise NotCarried(f"{step.name} ({step.kind}): a sum in this form")
+        raise NotCarried("a sum in this form")
     sizes |= {c: pair[0].tensor.shape[left.index(c)] for c in inner}
     count = math.prod(sizes[c] for c in batch)
     kept = [
@@ -147,7 +147,7 @@ def multiplied(step: Step, rule: str, lengths: Lengths, errors: Sequence[float],
     sides = (product.first, product.second)
     moves = [lengths(side.value, side.order.flatten(1)) for side in sides]  # (blocks,) ‖δA‖, ‖δB‖
     if not all(bool(move.isfinite().all()) for move in moves):
-        raise NotCarried(f"{step.name} multiplies values that may be of any size")
+        raise NotCarried("it multiplies values that may be of any size")
     centres = [side.centre for side in sides]
     value = step.outputs[0].tensor.detach()
 

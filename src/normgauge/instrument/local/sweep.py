@@ -20,6 +20,7 @@ from torch import Tensor
 from normgauge.core.rounding import house_up
 from normgauge.instrument.local.amplify import Amplifier, absolute_norm
 from normgauge.instrument.local.blocks import Bent, Open, activated, normalized
+from normgauge.instrument.local.curves import curve_of
 from normgauge.instrument.local.max_windows import pooled
 from normgauge.instrument.local.multipliers import Factor, Units, factored, first_multipliers, restrained
 from normgauge.instrument.local.pieces import NotCarried, Push, linear_piece
@@ -45,6 +46,8 @@ NORMALIZERS = (
     *("norm_layer.layer_norm", "norm_layer.rms_norm", "norm_layer.group_norm", "norm_layer.instance_norm"),
     "recognise.written_out_norm",
 )
+UNDECIDED = "as far as rounding is bounded up to there, too many of its slopes are undecided"
+KINKED = "too many units lie on a kink, as far as rounding is bounded up to there"
 BENT = (*ELEMENTWISE, *NORMALIZERS, "pooling.max_pool", *SOFTMAXES, *PRODUCTS)
 
 
@@ -87,7 +90,9 @@ class Sweep:
         self.place += 1
         piece = linear_piece(step, rule, gains, self.native)
         if not self.forward:
-            self.backwards(step, Bent(piece, None) if piece is not None else self.bend(step, rule, gains, self.radius))
+            self.backwards(
+                step, rule, Bent(piece, None) if piece is not None else self.bend(step, rule, gains, self.radius)
+            )
             return
         still = Bent(piece, None) if piece is not None else self.bend(step, rule, gains, 0.0)
         bent = still if piece is not None else self.bend(step, rule, gains, self.radius)
@@ -97,7 +102,7 @@ class Sweep:
         inputs = self.aligned([self.tangents[v.index] for v in step.inputs])
         size = math.hypot(*(float(torch.linalg.vector_norm(t)) for t in inputs))
         if not (size == 0 and not any(bool(t.any()) for t in inputs)) and not 1 / HUGE < size < HUGE:
-            raise NotCarried(f"{step.name}: tangents so large or small that their squares are lost")
+            raise NotCarried("tangents so large or small that their squares are lost")
         rows, error = None, 0.0
         if bent.open is not None:
             tilt = sum(self.amplifier.tangent_error(v.index) for v in step.inputs)
@@ -111,10 +116,10 @@ class Sweep:
             out = torch.cat([out, out.new_zeros(known, *out.shape[1:]), bent.open.columns])
             self.open_units(rows, bent.open, error)
         if out.numel() > MOST:
-            raise NotCarried(f"{step.name}: the tangents of all open units need too much memory")
+            raise NotCarried("the tangents of all open units need too much memory")
         self.tangents[step.outputs[0].index] = out
 
-    def backwards(self, step: Step, bent: Bent) -> None:
+    def backwards(self, step: Step, rule: str, bent: Bent) -> None:
         """Take a step up whose open units, few where nothing moves, get their rows by backward passes.
 
         Raises:
@@ -122,7 +127,7 @@ class Sweep:
         """
         if bent.open is not None:
             if len(bent.open.half) > MOST_BACKWARDS:
-                raise NotCarried(f"{step.name}: too many units lie on a kink")
+                raise NotCarried(UNDECIDED if is_smooth(step, rule) else KINKED)
             values = [v.index for v in step.inputs]
             rows, error = self.amplifier.rows(values, bent.open.select, self.entered, bent.open.slip)
             rows, bent = without_faint(rows, bent, bent.open, error)
@@ -141,7 +146,7 @@ class Sweep:
         whole = all(v.tensor.dtype == torch.float64 for v in (*step.inputs, *step.outputs))
         writes = rule in PRODUCTS and bool(step.writes)  # into a factor: what it was is gone
         if rule not in BENT or several or writes or step.trouble or step.random is not None or not whole:
-            raise NotCarried(f"{step.name} ({step.kind}) is not followed")
+            raise NotCarried("it is not followed")
         for value in step.inputs:
             typical = float(value.tensor.norm()) / math.sqrt(max(value.tensor.numel(), 1))
             for amplifier in self.amplifiers:
@@ -273,6 +278,11 @@ class Sweep:
         factor = factored(self.units, logs)
         if factor is not None:
             self.logs, self.factor, self.known = logs, factor, factor
+
+
+def is_smooth(step: Step, rule: str) -> bool:
+    """Whether a step that is followed has no kink, so that its slopes change with its values and never jump."""
+    return rule != "pooling.max_pool" and not (rule in ELEMENTWISE and curve_of(step, rule).kinks)
 
 
 def without_faint(rows: Tensor, bent: Bent, opened: Open, error: float) -> tuple[Tensor, Bent]:

@@ -70,11 +70,11 @@ def _attention(step: Step, fresh: Iterator[int]) -> list[Ruled]:
     operands = [step.get(place, name) for place, name in enumerate(("query", "key", "value"))]
     plain = all(isinstance(one, Value) for one in operands)
     if not isinstance(blocks, Blocks) or not plain or blocks.shared != 1:
-        raise NotCarried(f"{step.name}: attention in this form")
+        raise NotCarried("attention in this form")
     q, k, v = operands
     lead = LEAD[: q.tensor.ndim - 2]
     if not q.tensor.shape[:-2] == k.tensor.shape[:-2] == v.tensor.shape[:-2] or len(lead) != q.tensor.ndim - 2:
-        raise NotCarried(f"{step.name}: attention in this form")
+        raise NotCarried("attention in this form")
     products = _made(step, torch.einsum, (f"{lead}qx,{lead}kx->{lead}qk", q, k), next(fresh))
     made = products.outputs[0]
     logits = _made(step, torch.mul, (made, blocks.scale), next(fresh))

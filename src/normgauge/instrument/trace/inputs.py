@@ -15,9 +15,11 @@ from torch.nn.parameter import is_lazy
 
 from normgauge.core.errors import InputError
 from normgauge.core.first_notes import OUTPUT, PADDING
+from normgauge.instrument.trace.decoder import decoder_note
 from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import free_memory
 
+LOADING_NOTES = "loading_notes"  # attribute of a model from a file: what its readings must say of how it was loaded
 COPIES = 3  # of the batch that any measurement holds at once: in float64, moved, and what the first layer makes of it
 
 
@@ -89,7 +91,7 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
         InputError: when the batch holds no tensor that can be measured, or the model no weights yet.
     """
     check_initialized(model)
-    notes: list[str] = []
+    notes: list[str] = [*getattr(model, LOADING_NOTES, ())]
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = {}
     if isinstance(batch, Tensor):
@@ -120,6 +122,7 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
     check_memory(model, tensors)
     if len(tensors) > 1:
         notes.append(f"measured in {argument_name(name)}; the other inputs are held fixed")
+    notes += decoder_note(model, args, kwargs)
     floats = [tensors[name], *model.parameters(), torch.zeros(())]
     native = next(tensor.dtype for tensor in floats if tensor.is_floating_point())
     return Call(args, kwargs, name, tuple(notes), native)
