@@ -242,6 +242,7 @@ def has_complex(step: Step) -> bool:
 def has_diverged(tensor: Tensor) -> bool:
     """Whether a tensor holds NaN or +∞; −∞ alone is a mask."""
     data = tensor.detach().abs() if tensor.is_complex() else tensor.detach()
+    data = data.float() if data.dtype.itemsize == 1 and data.is_floating_point() else data  # eight bits add up nowhere
     if not data.is_floating_point() or not data.numel() or math.isfinite(float(data.sum())):  # a sum is soon made
         return False
     return not float(data.double().amax()) < INF

@@ -403,6 +403,9 @@ def start(
         if dtype is not None and not same:
             return None
         session.trace = checked_trace(trace, function, session.recorded, own.other)
+        if own.narrowest is not None:
+            note = f"a cast to {own.narrowest} on the way is taken as exact: its rounding is no part of any bound"
+            session.trace = dataclasses.replace(session.trace, notes=(*session.trace.notes, note))
         if not same:
             session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
     session.trace = recognised_trace(session.trace, options, model)

@@ -232,4 +232,5 @@ def _moved_size(here: Value, there: Value) -> float:
     data, moved = here.tensor.detach(), there.tensor.detach()
     if not data.is_floating_point() and not data.is_complex():
         return 0.0
+    data, moved = (end.float() if end.dtype.itemsize == 1 else end for end in (data, moved))  # eight bits have no norm
     return max(float(torch.linalg.vector_norm(torch.where(moved != data, end, 0))) for end in (data, moved))

@@ -114,9 +114,43 @@ def test_a_widened_program_sees_its_own_precision_and_keeps_its_digits() -> None
 def test_what_a_program_does_about_precision_is_noted() -> None:
     x = torch.ones(2, 4)
     for function, asked in ((lambda: x.tanh(), False), (lambda: x.half(), True), (lambda: x.dtype, True)):
-        with Precision() as seen:
+        with Precision(torch.float32) as seen:
             function()
         assert seen.asked == asked and seen.eps == set()
-    with Precision() as seen:
+    with Precision(torch.float32) as seen:
         nn.RMSNorm(4)(x)
     assert seen.eps == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("own", "cast", "told"),
+    [
+        (torch.float32, torch.float16, "torch.float16"),
+        (torch.float32, torch.float64, None),
+        (torch.float64, torch.float32, "torch.float32"),
+        (torch.bfloat16, torch.float32, None),  # and back again, as normalizers do
+    ],
+)
+def test_a_cast_that_loses_digits_is_said_to_be_taken_as_exact(own, cast, told) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.map(x)
+            return h.to(cast).to(h.dtype)
+
+    reading = ng.gauge(Net().to(own), torch.ones(2, 4, dtype=own), search=False)
+    notes = [note for note in reading.notes if "taken as exact" in note]
+    assert notes == (
+        [f"a cast to {told} on the way is taken as exact: its rounding is no part of any bound"] if told else []
+    )
+
+
+def test_a_cast_to_eight_bits_is_no_crash() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (3 * x).to(torch.float8_e4m3fn).float()
+
+    assert ng.gauge(Net(), torch.randn(3, 4), search=False).evidence == "unknown"

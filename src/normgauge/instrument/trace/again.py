@@ -47,6 +47,7 @@ class Own:
         eps: the ε of every RMSNorm that leaves it open.
         casts: whether its program does anything about precision.
         path: the steps it takes in its own precision; None where that is float64.
+        narrowest: what it casts tensors to that is narrower than the model's own precision; None where it does not.
     """
 
     here: Tensor | None
@@ -55,6 +56,7 @@ class Own:
     eps: frozenset[float]
     casts: bool
     path: Path | None = None
+    narrowest: torch.dtype | None = None
 
     def computed_by(self, trace: Trace, function: Function) -> bool:
         """Whether the copy that was traced does what the model does, and computes it, here and at the other input."""
@@ -122,7 +124,7 @@ def _own_run(
     other = there = None
     with untouched(model, None, None, training, None, lend):
         state = torch_random()
-        with Precision() as seen:
+        with Precision(call.native) as seen:
             out, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default
         drew = drawn_since(state)
         here = None if drew else out.detach().clone()
@@ -146,7 +148,7 @@ def _own_run(
                 path = path_of(record(args, kwargs, x))
             except Exception:  # the model runs, but not while it is recorded: no copy is known to take its path
                 path = Path((), None, False)
-    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked, path)
+    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked, path, seen.narrowest)
 
 
 def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:

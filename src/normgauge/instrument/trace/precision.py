@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 from normgauge.instrument.trace.inputs import map_tensors
 from normgauge.instrument.trace.step import tensors_in
 
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+EIGHTS = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, *EIGHTS)
 CASTS = {
     getattr(Tensor, name)
     for name in ("to", "float", "half", "bfloat16", "double", "type", "type_as", "cpu", "cuda")
@@ -59,12 +60,15 @@ class Precision(TorchFunctionMode):
     Attributes:
         eps: the precision of every tensor that is normalized by an RMSNorm without an ε.
         asked: whether it looks at a tensor's precision, casts tensors or asks for a precision by name.
+        narrowest: what it casts tensors to that is narrower than they are and than ``own``; None where nothing is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: torch.dtype) -> None:
         super().__init__()
         self.eps: set[torch.dtype] = set()
         self.asked = False
+        self._own = own
+        self.narrowest: torch.dtype | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -72,7 +76,11 @@ class Precision(TorchFunctionMode):
             self.eps.add(args[0].dtype)
         given = any(_is_one_of(value, FLOATS) for value in (*args, *kwargs.values()))
         self.asked |= func in CASTS or func == DTYPE or given or asks(func)
-        return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        if func in CASTS and isinstance(out, Tensor) and out.is_floating_point() and args[0].is_floating_point():
+            least = min((args[0].dtype, self.narrowest or self._own), key=lambda dtype: dtype.itemsize)
+            self.narrowest = out.dtype if out.dtype.itemsize < least.itemsize else self.narrowest
+        return out
 
 
 def asks(func: Any) -> bool:
