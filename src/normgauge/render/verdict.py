@@ -195,7 +195,8 @@ def _steepest_layer(reading: Reading) -> str:
 
 def steepest_sample(reading: Reading) -> str:
     """At which sample the steepest slope was met, or from which one it was found; empty where there is one sample."""
-    if reading.together or len(reading.samples) < 2 or not math.isfinite(reading.log_lower):
+    known = math.isfinite(reading.log_lower) and not edit_contradicts(reading)
+    if reading.together or len(reading.samples) < 2 or not known:
         return ""
     worst = max(reading.samples, key=lambda row: row["log10_lower"])
     where = {"point": "was met at", "ball": "was met around"}.get(reading.scope.kind, "was found by a search from")
@@ -335,7 +336,7 @@ def balance_sentence(reading: Reading) -> str | None:
     """What weights and normalizers each contribute, layer by layer; None without a normalizer."""
     norms = [r.gain.hi for r in reading.layers if r.sigma is not None]
     rest = [r.gain.hi for r in reading.layers if r.sigma is None]
-    if not norms or any(math.isinf(g) for g in norms + rest):
+    if not norms or any(math.isinf(g) for g in (*norms, *rest, reading.log_capacity)):
         return None
     others, own = format_factor(sum(rest), UP), format_factor(sum(norms), UP)
     return (
