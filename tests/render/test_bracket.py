@@ -11,6 +11,7 @@ import pytest
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.spelled import LN10
 from normgauge.render.bracket import BracketRow, bracket, bracket_figure
+from normgauge.render.page import bracket_rows
 from normgauge.render.svg import NARROW, WIDE
 from tests.render.drawings import nodes, words
 from tests.render.networks import endless, residual
@@ -155,5 +156,11 @@ def test_what_was_not_found_is_not_said_to_be_in_the_label():
 def test_rows_of_files_that_contradict_themselves_are_not_drawn():
     torn = residual(edited=True, log_refuted=0.0, log_upper=math.inf, evidence=Evidence.REFUTED)
     assert bracket_figure([BracketRow("torn", torn)]) == ""
-    drawn = bracket_figure([BracketRow("a", torn, others=(residual(),)), BracketRow("torn", torn)])
+    drawn = bracket_figure(bracket_rows([("a", "a (1)", torn), ("a", "a (2)", residual()), ("torn", "torn", torn)]))
     assert "torn" not in drawn and "a: found 17.78, at most 39.82" in drawn
+
+
+def test_a_dot_says_of_which_training_it_is():
+    both = [seen(*[1.0] * 5, 1.1, weights=f"sha256:{i}") for i in range(2)]
+    drawing = bracket(bracket_rows([("bn", f"bn ({name})", r) for name, r in zip(("x", "y"), both, strict=True)]))
+    assert {"bn (x): 12.589", "bn (y): 12.589"} <= {n.text for n in nodes(drawing, "title")}

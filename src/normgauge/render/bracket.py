@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Reading
@@ -58,12 +58,14 @@ class BracketRow:
         reading: whose bounds.
         kind: ``now`` for the one the page speaks of, ``beside`` for a reference, else empty.
         others: further trainings of the same network, read in the same scope; the row is then about all of them.
+        names: what each reading is called where its dot is hovered; its row's label where none is given.
     """
 
     label: str
     reading: Reading
     kind: str = ""
     others: tuple[Reading, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -135,9 +137,8 @@ def bracket_figure(rows: Sequence[BracketRow]) -> Markup:
 
 
 def sound_rows(rows: Sequence[BracketRow]) -> list[BracketRow]:
-    """The rows without readings of files whose numbers an edit has put against each other."""
-    kept = [(row, [r for r in row.readings if not edit_contradicts(r)]) for row in rows]
-    return [replace(row, reading=each[0], others=tuple(each[1:])) for row, each in kept if each]
+    """The rows but those of files whose numbers an edit has put against each other."""
+    return [row for row in rows if not edit_contradicts(row.reading)]
 
 
 def _sure(rows: Sequence[BracketRow]) -> bool:
@@ -276,7 +277,7 @@ def _level(row: BracketRow, ends: Sequence[LogInterval], axis: Axis, y: float, k
         [svg.arrow(high, y, 1, 0) for e, (_, high) in zip(ends, reach, strict=True) if e.hi == math.inf][:1],
         svg.line(axis.pixel(middle), y - 6, axis.pixel(middle), y + 6, "median solid"),
         [
-            svg.point_mark(low, y, kind, 3.5, f"{row.label}: {slope_words([e])}")
-            for e, (low, _) in zip(ends, reach, strict=True)
+            svg.point_mark(low, y, kind, 3.5, f"{name}: {slope_words([e])}")
+            for name, e, (low, _) in zip(row.names or [row.label] * len(ends), ends, reach, strict=True)
         ],
     )

@@ -116,11 +116,12 @@ def _drawings(
     """Stems and drawings; readings with one label and scope are trainings of one network and share a row."""
     one = len({item.scope for item in items}) == 1
     short = [name.removesuffix(f": {items[0].scope}") if one else name for name in names]
-    named = list(zip(short, items, strict=True))
-    rows = bracket_rows(named) if labelled else [BracketRow(name, item) for name, item in named]
+    sources = files or [""] * len(names)
+    named = list(zip(short, told_by_source(short, sources, "{} ({})"), items, strict=True))
+    rows = bracket_rows(named) if labelled else [BracketRow(name, item) for name, _, item in named]
     sound = sound_rows(rows)
     drawn = [("bracket", bracket(sound, WIDE))] if sound else []
-    full = told_by_source(names, files or [""] * len(names), "{} {}")
+    full = told_by_source(names, sources, "{} {}")
     plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in full]
     for name, item in zip(told_apart(plain, "{}-{}"), items, strict=True):  # file names without surprises
         end = f"-{name}" if len(items) > 1 else ""

@@ -18,7 +18,7 @@ from normgauge.render.markup import Markup, markup, tag
 from normgauge.render.numbers import UP, format_decades, plural, scope_words
 from normgauge.render.panel import panel, used_rules
 from normgauge.render.table import Grid, html_table
-from normgauge.render.verdict import evidence_words, found_words, most_words, sample_count
+from normgauge.render.verdict import edit_contradicts, evidence_words, found_words, most_words, sample_count
 
 TERMS = (
     ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound, rounded up. Its evidence says how "
@@ -62,16 +62,23 @@ TERMS = (
 )  # fmt: skip
 
 
-def bracket_rows(named: Sequence[tuple[str, Reading]], chosen: Collection[int] = ()) -> list[BracketRow]:
-    """A row a name and scope, about all trainings that share them; ``chosen`` holds the ids of those to point out."""
+def bracket_rows(named: Sequence[tuple[str, str, Reading]], chosen: Collection[int] = ()) -> list[BracketRow]:
+    """A row a name and scope, about all trainings that share them.
+
+    Args:
+        named: of each reading the name of its row, and its own.
+        chosen: the ids of the readings to point out.
+    """
     rows: dict[tuple[str, Scope], list[Reading]] = {}
-    for name, reading in named:
+    for name, _, reading in named:
         rows.setdefault((name, reading.scope), []).append(reading)
-    once = {key: distinct_trainings(readings) for key, readings in rows.items()}
-    return [
-        BracketRow(name, first, "now" if id(first) in chosen else "", tuple(others))
-        for (name, _), (first, *others) in once.items()
-    ]
+    own = {id(reading): name for _, name, reading in named}
+    found = []
+    for (name, _), readings in rows.items():
+        first, *others = distinct_trainings([r for r in readings if not edit_contradicts(r)] or readings)
+        kind = "now" if id(first) in chosen else ""
+        found.append(BracketRow(name, first, kind, tuple(others), tuple(own[id(r)] for r in (first, *others))))
+    return found
 
 
 def report(
@@ -168,7 +175,7 @@ def network_overview(groups: Sequence[Group], extra: Sequence[BracketRow], lead:
     """
     each = [(group, reading, i) for i, group in enumerate(groups) for reading in group.readings]
     named = [(group.row_name(reading), reading, i) for group, reading, i in each]
-    drawn = [(group.row_name(reading, group.name), reading) for group, reading, _ in each]
+    drawn = [(group.row_name(reading, group.name), group.row_name(reading), reading) for group, reading, _ in each]
     firsts = {id(group.readings[0]) for group in groups if len(group.readings) > 1}
     rows = [*bracket_rows(drawn, firsts), *extra]
     return tag(
