@@ -147,8 +147,8 @@ def test_the_headline_has_medians_and_the_number_of_samples_and_says_one_trainin
     given = two_files(tmp_path, ("sha256:x", "sha256:x"))
     assert main(["report", *given, "--label", "BatchNorm", "--label", "LayerNorm"]) == 0
     assert (
-        "Of 2 networks, one training of each, BatchNorm has the smallest bound at the steepest of 8 samples, 15.849, "
-        "and LayerNorm the largest, 19.953. At their median it is 12.589 for BatchNorm and 7.9433 for LayerNorm."
+        "Slope of the median sample: 12.589 for BatchNorm, 7.9433 for LayerNorm. Slope of the steepest of 8 samples: "
+        "15.849 for BatchNorm, 19.953 for LayerNorm."
     ) in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
@@ -174,6 +174,21 @@ def test_files_with_one_label_are_trainings_of_one_network(tmp_path, capsys):
     said = "2 trainings of MLP: of each number the median over them"
     assert said in capsys.readouterr().out and said in read(tmp_path / "c.html")
     assert read(tmp_path / "figures" / "bracket.svg").count('class="row ') == 1
+    assert {"<h2>MLP (a)</h2>", "<h2>MLP (b)</h2>"} <= set(re.findall("<h2>[^<]*</h2>", read(tmp_path / "c.html")))
+    assert (tmp_path / "figures" / "waterfall-MLP-point-b.svg").exists()
+
+
+def test_copies_of_one_training_are_said_to_be_and_an_edit_is(tmp_path, capsys):
+    a, _, *page = two_files(tmp_path, ("sha256:x", "sha256:x"))
+    assert main(["report", a, a, "--label", "MLP", "--label", "MLP", *page]) == 0
+    said = capsys.readouterr().out
+    assert "MLP is given 2 times with the same weights: that is one training" in said and "2 trainings" not in said
+    data = json.loads(read(tmp_path / "a.json"))
+    (tmp_path / "a.json").write_text(json.dumps({**data, "log10_upper": 0.5}))
+    figures = ["--figures", str(tmp_path / "none"), "--figure-format", "svg"]
+    assert main(["report", a, *page, *figures]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("a: EDITED at the samples") and "rule" not in said and "0 files" in said
 
 
 def test_files_of_one_name_in_other_folders_are_networks_of_their_own(tmp_path, capsys):
@@ -182,7 +197,8 @@ def test_files_of_one_name_in_other_folders_are_networks_of_their_own(tmp_path, 
         reading(weights=f"sha256:{folder}").save(tmp_path / folder / "net.json")
     page = tmp_path / "c.html"
     assert main(["report", *(str(tmp_path / f / "net.json") for f in "ab"), "--html", str(page)]) == 0
-    assert "trainings" not in capsys.readouterr().out and "<h2>net (2)</h2>" in read(page)
+    assert "trainings" not in capsys.readouterr().out
+    assert {"<h2>a/net</h2>", "<h2>b/net</h2>"} <= set(re.findall("<h2>[^<]*</h2>", read(page)))
 
 
 def read(path):

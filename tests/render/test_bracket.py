@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from normgauge.core.bound import Scope
+from normgauge.core.bound import Evidence, Scope
 from normgauge.core.spelled import LN10
-from normgauge.render.bracket import BracketRow, bracket
+from normgauge.render.bracket import BracketRow, bracket, bracket_figure
+from normgauge.render.page import bracket_rows
 from normgauge.render.svg import NARROW, WIDE
 from tests.render.drawings import nodes, words
 from tests.render.networks import endless, residual
@@ -114,4 +116,51 @@ def test_several_trainings_share_a_row_with_a_dot_each(shape):
         assert "steepest 19.953 (12.589 to 31.623)" in told and "a dot is one training" in " ".join(told)
     open_still = [residual(log_upper=log * LN10) for log in (2.0, 3.0, math.inf)]
     drawing = bracket([BracketRow("bn", open_still[0], others=tuple(open_still[1:]))], shape)
-    assert "between 17.78 and 1,000 (17.78 to infinite)" in words(drawing)
+    assert {"found 17.78 (17.78 to 17.78)", "at most 1,000 (100 to infinite)"} <= set(words(drawing))
+    assert len(nodes(drawing, "polygon", "open")) == 1  # where there is no end
+
+
+def test_a_narrow_figure_keeps_every_label_and_number_of_several_trainings():
+    trained = [seen(*[0.9 + 0.02 * i] * 5, 1.1 + 0.1 * i, weights=f"sha256:{i}") for i in range(3)]
+    wide = [residual(scope=Scope.parse("global"), log_upper=log * LN10) for log in (7.9, 8.0, 8.1)]
+    rows = [BracketRow(f"LayerNorm, {r[0].scope}", r[0], others=tuple(r[1:])) for r in (trained, wide)]
+    drawing = bracket(rows, NARROW)
+    told = {*words(drawing)}
+    assert {"LayerNorm, point", "LayerNorm, global", "found 17.78 (17.78 to 17.78)"} <= told
+    assert {"steepest 15.849 (12.589 to 19.953)", "median 8.3176 (7.9433 to 8.7096)"} <= told
+    lines = [n for n in nodes(drawing, "text") if "ink" in n.get("class", "") or "soft" in n.get("class", "")]
+    places = [(n.get("y"), n.get("text-anchor")) for n in lines]
+    assert len(set(places)) == len(places)  # no two on one line from one side
+
+
+def test_the_key_says_found_of_what_was_found_and_truth_of_what_is_enclosed():
+    wide = [residual(log_upper=log * LN10) for log in (2.0, 3.0)]
+    told = words(bracket([BracketRow("a", wide[0], others=(wide[1],))]))
+    assert {"the steepest slope found in a training", "the median of the dots", "the truth lies between"} <= {*told}
+    rough = residual(evidence=Evidence.ESTIMATED)
+    assert "from found to at most" in words(bracket([BracketRow("a", rough)]))
+    assert "Where the truth lies" in bracket_figure([BracketRow("a", wide[0])])
+    assert "truth" not in re.sub('class="[^"]*"', "", bracket_figure([BracketRow("a", rough)]))
+
+
+def test_what_was_not_found_is_not_said_to_be_in_the_label():
+    wide = [residual(log_upper=log * LN10) for log in (2.0, 3.0, 4.0)]
+    label = ElementTree.fromstring(bracket([BracketRow("a", wide[0], others=tuple(wide[1:]))])).get("aria-label")
+    assert label == "Slopes found and bounds: a: found 17.78 (17.78 to 17.78); at most 1,000 (100 to 10,000)."
+    drawing = bracket([BracketRow("a", wide[0])])
+    assert {n.text for n in nodes(drawing, "title")} == {"a: found 17.78, at most 100"}
+    unknown = bracket([BracketRow("a", residual(evidence=Evidence.UNKNOWN, log_upper=math.inf))])
+    assert "17.78, no known bound" in words(unknown) and "no finite bound" not in unknown
+
+
+def test_rows_of_files_that_contradict_themselves_are_not_drawn():
+    torn = residual(edited=True, log_refuted=0.0, log_upper=math.inf, evidence=Evidence.REFUTED)
+    assert bracket_figure([BracketRow("torn", torn)]) == ""
+    drawn = bracket_figure(bracket_rows([("a", "a (1)", torn), ("a", "a (2)", residual()), ("torn", "torn", torn)]))
+    assert "torn" not in drawn and "a: found 17.78, at most 39.82" in drawn
+
+
+def test_a_dot_says_of_which_training_it_is():
+    both = [seen(*[1.0] * 5, 1.1, weights=f"sha256:{i}") for i in range(2)]
+    drawing = bracket(bracket_rows([("bn", f"bn ({name})", r) for name, r in zip(("x", "y"), both, strict=True)]))
+    assert {"bn (x): 12.589", "bn (y): 12.589"} <= {n.text for n in nodes(drawing, "title")}

@@ -11,7 +11,7 @@ import pytest
 
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, ReadingError
-from normgauge.core.reading import Witness
+from normgauge.core.reading import Reading, Witness
 from normgauge.core.spelled import LN10
 from normgauge.render.page import TERMS, grouped_readings, report
 from tests.made import reading
@@ -167,21 +167,21 @@ def test_scopes_of_one_network_share_a_section_and_a_bracket(tmp_path):
 def test_several_networks_are_compared_first(tmp_path):
     both = [residual(), residual(log_upper=3 * LN10, log_lower=2 * LN10)]
     page = written(tmp_path, both, labels=["before", "after"])
-    told = "Of 2 networks, before has the smallest bound at the samples, 39.82, and after the largest, 1,000."
-    assert told in page and "The steepest slope found is 100, in after at the samples." in page
+    told = "Slope at the samples: found 17.78, at most 39.82 for before; found 100, at most 1,000 for after."
+    assert "2 networks." in page and told in page
     assert page.index("Side by side") < page.index("<h2>before</h2>") < page.index("<h2>after</h2>")
     assert '<a href="#g1">after</a>' in page and 'id="g1"' in page
 
 
 def test_networks_without_a_bound_or_a_scope_in_common_are_compared_as_far_as_possible(tmp_path):
     page = written(tmp_path, [residual(), endless()], labels=["a", "b"])
-    assert "b the largest, no finite bound." in page
+    assert "found 17.78, no finite bound for b." in page
     page = written(tmp_path, [residual(), residual(scope=Scope.parse("global"))], labels=["a", "b"])
     assert "2 networks, measured in different scopes." in page
     again = [residual(weights="ab12"), residual(weights="ab12", scope=Scope.parse("global"))]
     assert "One network, measured in different scopes." in written(tmp_path, again, labels=["a", "b"])
     page = written(tmp_path, [residual(), endless()], labels=["a", "b"], lead=["Said by the caller."])
-    assert "Said by the caller." in page and "has the smallest bound" not in page
+    assert "Said by the caller." in page and "Slope at the samples" not in page
 
 
 def test_each_scope_has_its_own_found_slope_in_the_totals(tmp_path):
@@ -306,26 +306,26 @@ def trained(batch="sha256:x", **changes):
 def test_readings_with_one_label_are_trainings_of_one_network(tmp_path):
     page = written(tmp_path, trained(), labels=["BN: point", "LN: point"] * 3)
     assert (
-        "3 trainings of BN, 3 trainings of LN: of each number the median over them, in brackets the smallest and the "
-        "largest. The median sample's slope is 8.3176 (7.9433 to 8.7096) for BN, 5.6234 (5.0119 to 6.3096) for LN: "
-        "each training of LN lies below each of BN. The steepest sample's is 15.849 (12.589 to 19.953) for BN, 16.596 "
-        "(15.849 to 17.378) for LN: the ranges overlap."
+        "Slope of the median sample: 8.3176 (7.9433 to 8.7096) for BN, 5.6234 (5.0119 to 6.3096) for LN. Each training "
+        "of LN lies below each of BN. Slope of the steepest of 6 samples: 15.849 (12.589 to 19.953) for BN, 16.596 "
+        "(15.849 to 17.378) for LN. The ranges overlap."
     ) in unescape(page)
-    assert "one training of each" not in page and "has the smallest bound" not in page
+    assert "3 trainings of BN, 3 trainings of LN: of each number the median over them" in page
+    assert "one training of each" not in page
     assert page.count('class="row ') == 2 * (2 + 6)  # wide and narrow, two networks, and six sections of their own
     assert {"<h2>BN</h2>", "<h2>BN (3)</h2>"} <= set(re.findall(r"<h2>[^<]*</h2>", page))
 
 
 def test_without_labels_a_name_that_comes_again_is_no_training_of_the_same_network(tmp_path):
     page = written(tmp_path, trained())
-    assert "Of 6 networks, one training of each, Residual has the smallest bound" in page
+    assert "6 networks, one training of each." in page and "for Residual (6)." in page
 
 
 def test_what_was_measured_on_different_samples_or_in_another_mode_is_not_ranked(tmp_path):
     here, there = trained()[:1], trained(batch="sha256:y")[1:2]
     page = written(tmp_path, [*here, *there], labels=["a", "b"])
     assert "Measured on different samples" in page
-    ranking = ("has the smallest bound", "At their median", "The steepest slope found is", "one training of each")
+    ranking = ("Slope of the median sample", "Slope of the steepest", "The steepest slope found", "one training of")
     assert not [words for words in ranking if words in page]
     whole = residual(mode="train", together=True, batch="sha256:x")
     page = written(tmp_path, [*here, whole], labels=["a", "b"])
@@ -337,3 +337,22 @@ def test_another_training_in_another_scope_is_not_taken_for_the_same_network():
     other = [residual(weights="sha256:a"), residual(weights="sha256:b", scope=everywhere.scope)]
     assert shapes(other, ["a", "a"]) == [("a", 1), ("a (2)", 1)]
     assert shapes([point, everywhere], ["a", "a"]) == [("a", 2)]
+
+
+def test_an_edited_file_is_never_said_to_show_that_a_rule_is_wrong(tmp_path):
+    data = residual().to_json() | {"log10_upper": 0.5}
+    edited = Reading.from_json(data)
+    for page in (written(tmp_path, edited), written(tmp_path, [edited, residual(model="Other")])):
+        told = visible(page)
+        assert "EDITED at the samples: this file was changed after it was written" in told
+        assert "a slope of 17.78 stands beside a bound of 3.163" in told and "Measure again" in told
+        wrong = ("REFUTED", "rule is wrong", "fault of normgauge", "report the network", "refuted: a slope was found")
+        assert not [words for words in wrong if words in told]
+    assert "Gain by depth" not in written(tmp_path, edited)
+
+
+def test_a_whole_batch_is_not_said_to_be_one_sample(tmp_path):
+    whole = residual(mode="train", together=True, samples=residual().samples[:1])
+    told = visible(written(tmp_path, whole))
+    assert "mode train, 5 layers, a whole batch" in told and "1 sample" not in told
+    assert "the whole batch" in told and "sample 3" not in told.split("Glossary")[0]

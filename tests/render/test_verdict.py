@@ -37,16 +37,16 @@ def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_us
         "A small change of the input changes the output by at most 100 times as much at the samples (proved)."
     )
     said = judgement(reading())
-    assert said == "The bound is of use: at most 5.624 times what occurs." and said in text_of(reading())
+    assert said == "The bound is of use: at most 5.624 times what was found." and said in text_of(reading())
     assert "above small CNN (14.26) and below MLP with BatchNorm (20.45)" in standing_sentence(reading())
 
 
 @pytest.mark.parametrize(
     ("decades", "said"),
     [
-        (0.1, "tight: at most 1.26 times what occurs"),
-        (0.182, "of use: at most 1.521 times what occurs"),
-        (2.0, "loose, up to 100 times what occurs: a ceiling"),
+        (0.1, "tight: at most 1.26 times what was found"),
+        (0.182, "of use: at most 1.521 times what was found"),
+        (2.0, "loose, up to 100 times what was found: a ceiling"),
         (9.0, "of no practical use here, 10^9.00 times what was found. Go by the slope found"),
         (math.inf, "of no use here. Go by the slope found"),
     ],
@@ -127,7 +127,7 @@ def test_a_chance_is_rounded_up():
 def test_ends_that_meet_are_called_the_same():
     held = reading(log_lower=math.log(21.84), log_upper=math.log(21.84) + 1e-7)
     assert "is 21.840, so the truth is known to 0.001 %" in verdict_line(held)
-    assert use_sentence(held) == "The bound is tight: what occurs comes within 0.001 % of it."
+    assert use_sentence(held) == "The bound is tight: the slope found comes within 0.001 % of it."
     near = reading(log_lower=math.log(21.84), log_upper=math.log(21.84) + 1e-4)
     assert "is 21.84, so the truth is known to 0.1 %" in verdict_line(near)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,13 @@ from normgauge.core.reading import Reading
 from normgauge.core.store.places import SUFFIX
 from normgauge.core.stored import items_of, read_json
 from normgauge.monitor.watching.scene import read_runs
+from normgauge.render.compared import compared_networks, network_warnings, refuted_networks
 from normgauge.render.document import section
 from normgauge.render.figures import FORMATS, NO_PNG, figure_formats, save, write_drawings
+from normgauge.render.groups import grouped_readings, network_trainings
 from normgauge.render.markup import Markup, clean
 from normgauge.render.numbers import plural, told_apart
-from normgauge.render.page import (
-    apart_networks,
-    body,
-    compared_networks,
-    grouped_readings,
-    network_trainings,
-    report,
-)
+from normgauge.render.page import body, report
 from normgauge.render.runs import runs_html
 from normgauge.render.runs_console import run_snapshot
 from normgauge.render.runs_data import LabelledRun
@@ -94,9 +90,12 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"--label: expected one for each of {plural(len(files), 'file')} of readings, got {len(args.label)}"
         )
-    named = zip(files, args.label or told_apart([Path(name).stem for name in files], "{} ({})"), strict=True)
-    found = [item for name, label in named for item in file_readings(Path(name), label)]
+    stems = short_names(files)
+    named = list(zip(files, args.label or told_apart(stems, "{} ({})"), strict=True))
+    each = [file_readings(Path(name), label) for name, label in named]
+    found = [item for items in each for item in items]
     labels, readings = [label for label, _ in found], [reading for _, reading in found]
+    sources = [stem for stem, items in zip(stems, each, strict=True) for _ in items]
     if not readings and args.beside:
         raise InputError("--beside is for readings, and only runs were given; add a file of readings")
     beside = [item for name in args.beside for item in comparison_readings(name)]
@@ -104,14 +103,14 @@ def run(args: argparse.Namespace) -> int:
         kept = [*found, *(item for run in runs for item in _last_reading(run))]
         write_text(runs_html(runs, "normgauge report", _readings(kept, beside)), args.html)
     else:
-        report(readings, args.html, labels=labels, beside=beside)
+        report(readings, args.html, labels=labels, beside=beside, files=sources)
     counts = [plural(len(group), noun) for group, noun in ((runs, "run"), (readings, "reading")) if group]
-    groups = grouped_readings(readings, labels)
-    compared = [compared_networks(groups)] if network_trainings(groups) else []
-    said = [*apart_networks(groups), *compared, f"{args.html}: {', '.join(counts)}", note]
+    groups = grouped_readings(readings, labels, sources)
+    compared = compared_networks(groups) if network_trainings(groups) else []
+    said = [*refuted_networks(groups), *network_warnings(groups), *compared, f"{args.html}: {', '.join(counts)}", note]
     said = [line for line in said if line]
     if args.figures is not None:
-        said += _figures(args, runs, readings, labels)
+        said += _figures(args, runs, readings, labels, sources)
 
     def data() -> dict[str, Any]:
         everything = {"schema": SCHEMA, "labels": labels, "readings": [reading.to_json() for reading in readings]}
@@ -119,6 +118,20 @@ def run(args: argparse.Namespace) -> int:
 
     write_answer(args.json, data, lambda stream: stream.writelines(f"{clean(line)}\n" for line in said))
     return 0
+
+
+def short_names(files: Sequence[str]) -> list[str]:
+    """What files are called: their names without an end, and with their folders where these are all that differs.
+
+    >>> short_names(["x/a.json", "x/b.json"]), short_names(["runs/a/net.json", "runs/b/net.json", "runs/c.json"])
+    (['a', 'b'], ['a/net', 'b/net', 'c'])
+    """
+    stems = [Path(name).stem for name in files]
+    if len(set(stems)) == len(stems) or len(set(files)) < 2:
+        return stems
+    common = os.path.commonpath([Path(name).absolute().parent for name in files])
+    full = [Path(os.path.relpath(Path(name).absolute(), common)).with_suffix("").as_posix() for name in files]
+    return [long if stems.count(stem) > 1 else stem for stem, long in zip(stems, full, strict=True)]
 
 
 def _is_run(path: Path) -> bool:
@@ -147,10 +160,14 @@ def _last_reading(item: LabelledRun) -> list[Shown]:
 
 
 def _figures(
-    args: argparse.Namespace, runs: Sequence[LabelledRun], readings: Sequence[Reading], labels: Sequence[str]
+    args: argparse.Namespace,
+    runs: Sequence[LabelledRun],
+    readings: Sequence[Reading],
+    labels: Sequence[str],
+    sources: Sequence[str],
 ) -> list[str]:
     formats = args.figure_format or figure_formats()
-    drawn = save(readings, args.figures, formats, labels=labels) if readings else []
+    drawn = save(readings, args.figures, formats, labels=labels, files=sources) if readings else []
     drawn += write_drawings(run_drawings(runs), args.figures, formats, run_style()) if runs else []
     said = [f"{args.figures}: {plural(len(drawn), 'file')}"]
     if not args.figure_format and "png" not in figure_formats():

@@ -13,13 +13,22 @@ from normgauge.render import svg
 from normgauge.render.markup import Content, Markup
 from normgauge.render.numbers import format_between, plural
 from normgauge.render.svg import ROOM, Axis, Shape
-from normgauge.render.trainings import median_slopes, middle_slope, spread_words, steepest_slopes
+from normgauge.render.trainings import (
+    median_slopes,
+    middle_slope,
+    reading_slopes,
+    slope_lines,
+    slope_words,
+    steepest_slopes,
+)
 from normgauge.render.verdict import (
     apart_readings,
+    bracket_encloses,
+    edit_contradicts,
     found_words,
-    interval_words,
     median_words,
     most_words,
+    open_words,
     other_weights,
 )
 
@@ -30,12 +39,14 @@ KEY = (
     ("tick found solid", "found"),
     ("tick balanced solid", "at most"),
     ("truth strong", "the truth lies between"),
-    ("tick median", "the median sample"),
-    ("dot steepest", "the steepest slope of a training"),
-    ("dot typical", "the median sample of a training"),
-    ("tick median solid", "the median of the trainings"),
+    ("tick median", "found at the median sample"),
+    ("dot steepest", "the steepest slope found in a training"),
+    ("dot typical", "found at its median sample"),
+    ("tick median solid", "the median of the dots"),
     ("reference", "for comparison"),
 )
+UNSURE = ("truth strong", "from found to at most")  # where a bound is not known to hold
+LINE = 16.0  # pixels from one line of numbers to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +58,14 @@ class BracketRow:
         reading: whose bounds.
         kind: ``now`` for the one the page speaks of, ``beside`` for a reference, else empty.
         others: further trainings of the same network, read in the same scope; the row is then about all of them.
+        names: what each reading is called where its dot is hovered; its row's label where none is given.
     """
 
     label: str
     reading: Reading
     kind: str = ""
     others: tuple[Reading, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -67,19 +80,24 @@ class BracketRow:
         return tuple(end / LN10 for end in ends)
 
     @property
-    def numbers(self) -> str:
-        """What its lines say, in one."""
-        return "; ".join(self.lines)
+    def told(self) -> str:
+        """All of its numbers in words: what was found, what is at most, the median."""
+        if self.others:
+            return "; ".join(self.lines)
+        infinite = self.reading.log_upper == math.inf
+        most = open_words(self.reading) if infinite else f"at most {most_words(self.reading)}"
+        return f"found {found_words(self.reading)}, {most}{f'; median {self.median}' * bool(self.median)}"
 
     @property
     def lines(self) -> list[str]:
         """From the slope found to the upper bound, in full, and the median; of several trainings the spread of each."""
         if self.others:
             medians = median_slopes(self.readings)
-            steepest = f"{'steepest ' if medians else ''}{spread_words(steepest_slopes(self.readings))}"
-            return [steepest, f"median {spread_words(medians)}"] if medians else [steepest]
+            steepest = [f"{'steepest ' * bool(medians)}{line}" for line in reading_slopes(self.readings)]
+            return [*steepest, *(f"median {line}" for line in (slope_lines(medians) if medians else []))]
         low, high, median = self.reading.log_lower, self.reading.log_upper, self.median
-        ends = f"{found_words(self.reading)}, no finite bound" if high == math.inf else format_between(low, high)
+        open_ = f"{found_words(self.reading)}, {open_words(self.reading)}"
+        ends = open_ if high == math.inf else format_between(low, high)
         return [f"{ends}; median {median}" if median else ends]
 
     @property
@@ -95,7 +113,7 @@ def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
     """
     longest = max(svg.text_width(line) for row in rows for line in row.lines)
     label_room, number_room = (262.0, max(170.0, longest + 8)) if shape.wide else (4.0, 4.0)
-    height = (40.0 if any(row.others for row in rows) else 28.0) if shape.wide else 40.0
+    height = _height(rows, shape)
     marks = [row.marks for row in rows]
     axis = _axis([v for row in marks for v in row], label_room + 10, shape.width - number_room - 12)
     bottom = 6 + height * len(rows)
@@ -106,9 +124,39 @@ def bracket(rows: Sequence[BracketRow], shape: Shape = svg.WIDE) -> Markup:
         describe_bracket(rows),
         svg.uprights(axis.ticks(8 if shape.wide else 6), 4, bottom, shape.width),
         svg.text_line(shape.width / 2, bottom + 32, _told(rows, shape.width - 8), "soft", "middle"),
-        [_row(row, marks[index], axis, shape, 6 + height * index) for index, row in enumerate(rows)],
-        key=[entry for entry in KEY if entry[0] in shown],
+        [_row(row, marks[index], axis, shape, (6 + height * index, height)) for index, row in enumerate(rows)],
+        key=[UNSURE if entry[0] == UNSURE[0] and not _sure(rows) else entry for entry in KEY if entry[0] in shown],
     )
+
+
+def bracket_figure(rows: Sequence[BracketRow]) -> Markup:
+    """The drawing in both shapes under its caption; nothing where no row is of a sound file."""
+    rows = sound_rows(rows)
+    caption = "Where the truth lies" if _sure(rows) else "From what was found to the bounds"
+    return svg.captioned_figure(caption, svg.both_shapes(lambda shape: bracket(rows, shape))) if rows else Markup()
+
+
+def sound_rows(rows: Sequence[BracketRow]) -> list[BracketRow]:
+    """The rows but those of files whose numbers an edit has put against each other."""
+    return [row for row in rows if not edit_contradicts(row.reading)]
+
+
+def _sure(rows: Sequence[BracketRow]) -> bool:
+    return all(bracket_encloses(reading) for row in rows for reading in row.readings)
+
+
+def _height(rows: Sequence[BracketRow], shape: Shape) -> float:
+    """Of one row; in a narrow figure the numbers have lines of their own if one does not fit beside its label."""
+    most = max(len(row.lines) for row in rows)
+    if shape.wide:
+        return 12.0 + LINE * most if most > 1 else 28.0
+    return 40.0 if all(_beside(row, shape) for row in rows) else 46.0 + LINE * most
+
+
+def _beside(row: BracketRow, shape: Shape) -> bool:
+    """Whether the numbers are one line that fits beside the label, which may lose a third."""
+    room = shape.width - 16 - svg.text_width(row.lines[0])
+    return len(row.lines) == 1 and room >= min(svg.text_width(row.label), shape.width / 3)
 
 
 def _shown(rows: Sequence[BracketRow], axis: Axis) -> set[str]:
@@ -172,27 +220,23 @@ def _samples(readings: Sequence[Reading]) -> str:
 
 def describe_bracket(rows: Sequence[BracketRow]) -> str:
     """Describe the figure in words, for a screen reader."""
-    told = "; ".join(
-        f"{row.label}: found {row.numbers}"
-        if row.reading.log_upper == math.inf or row.others
-        else f"{row.label}: found {found_words(row.reading)}, at most {most_words(row.reading)}"
-        for row in rows
+    return f"Slopes found and bounds: {'; '.join(f'{row.label}: {row.told}' for row in rows)}."
+
+
+def _row(row: BracketRow, marks: Sequence[float], axis: Axis, shape: Shape, place: tuple[float, float]) -> Markup:
+    """One row at the height ``place`` begins with: label and numbers, in a narrow figure above the marks."""
+    y, height = place
+    stacked = height > 40 and not shape.wide
+    middle, baseline = (
+        (y + height / 2, y + height / 2 + 4) if shape.wide else (y + height - (17 if stacked else 11), y + 14)
     )
-    return f"Slopes found and bounds proved: {told}."
-
-
-def _row(row: BracketRow, marks: Sequence[float], axis: Axis, shape: Shape, y: float) -> Markup:
-    middle, baseline = (y + 14, y + 18) if shape.wide else (y + 29, y + 14)
-    tone = "ink" if row.kind == "now" else "soft"
-    lines = row.lines if shape.wide else row.lines[-1:]
-    room = 258 if shape.wide else shape.width - 16 - svg.text_width(lines[0])
+    tone, lines = "ink" if row.kind == "now" else "soft", row.lines
+    room = 258 if shape.wide else shape.width - 8 - (0 if stacked else 8 + svg.text_width(lines[0]))
+    first = baseline - LINE * (len(lines) - 1) / 2 if shape.wide else baseline + LINE * stacked
     return svg.group(
-        f"{row.label}: found {row.numbers}",
+        f"{row.label}: {row.told}",
         svg.text_line(4, baseline, svg.fit(row.label, room), tone),
-        [
-            svg.text_line(shape.width - 4, baseline + place, line, tone, "end")
-            for line, place in zip(lines, (-7.0, 8.0) if len(lines) > 1 else (0.0,), strict=True)
-        ],
+        [svg.text_line(shape.width - 4, first + LINE * i, line, tone, "end") for i, line in enumerate(lines)],
         _dots(row, axis, middle) if row.others else _bar(row, marks, axis, middle),
         class_=f"row {row.kind}",
     )
@@ -230,9 +274,10 @@ def _level(row: BracketRow, ends: Sequence[LogInterval], axis: Axis, y: float, k
     reach = [(axis.pixel(e.lo / LN10), axis.pixel(e.hi / LN10)) for e in ends]
     return (
         [svg.box(low, y - 1.5, high - low, 3.0, "truth strong") for low, high in reach if high - low > SEEN],
+        [svg.arrow(high, y, 1, 0) for e, (_, high) in zip(ends, reach, strict=True) if e.hi == math.inf][:1],
         svg.line(axis.pixel(middle), y - 6, axis.pixel(middle), y + 6, "median solid"),
         [
-            svg.point_mark(low, y, kind, 3.5, f"{row.label}: {interval_words(e)}")
-            for e, (low, _) in zip(ends, reach, strict=True)
+            svg.point_mark(low, y, kind, 3.5, f"{name}: {slope_words([e])}")
+            for name, e, (low, _) in zip(row.names or [row.label] * len(ends), ends, reach, strict=True)
         ],
     )

@@ -15,7 +15,7 @@ from normgauge.core.reading import InverseSigma, Published, Reading
 from normgauge.render import verdict
 from normgauge.render.layertable import reading_layers
 from normgauge.render.markup import clean
-from normgauge.render.numbers import ABSENT, plural, scope_words
+from normgauge.render.numbers import ABSENT, scope_words
 from normgauge.render.table import Grid
 from normgauge.render.terminal import grid_lines, sentence_lines
 
@@ -47,7 +47,7 @@ def reading_text(reading: Reading, every: bool = False) -> str:
 def reading_blocks(readings: Sequence[Reading], every: bool = False) -> list[Block]:
     """Head, totals, a paragraph for each scope, then the layers of the first reading and the published products."""
     first = readings[0]
-    batch = f", {plural(len(first.samples), 'sample')}" if first.samples else ""
+    batch = f", {verdict.sample_count(first)}" if first.samples else ""
     measured = "" if first.input_name == "input" else f", measured in {first.input_name}"
     alarms = [verdict.refutation_sentence(reading) for reading in readings if reading.log_refuted is not None]
     output = measured_output(first.notes)

@@ -14,13 +14,15 @@ from pathlib import Path
 
 from normgauge.core.errors import InputError, ReadingError
 from normgauge.core.reading import Reading
-from normgauge.render.bracket import BracketRow, bracket
+from normgauge.render.bracket import BracketRow, bracket, sound_rows
 from normgauge.render.document import LIGHT, figure_css
+from normgauge.render.groups import told_by_source
 from normgauge.render.markup import Markup, tag
 from normgauge.render.numbers import scope_words, told_apart
 from normgauge.render.page import bracket_rows
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import WIDE
+from normgauge.render.verdict import edit_contradicts
 from normgauge.render.waterfall import waterfall
 
 FORMATS = ("svg", "png")
@@ -35,6 +37,7 @@ def save(
     formats: Sequence[str] = FORMATS,
     *,
     labels: Sequence[str] | None = None,
+    files: Sequence[str] | None = None,
 ) -> list[Path]:
     """Write waterfall and σ of every reading and one bracket of all of them.
 
@@ -44,6 +47,7 @@ def save(
         formats: ``svg``, ``png`` or both.
         labels: a name for each reading, its scope in words where not given. Readings that share one in the same scope
             are several trainings of a network and share a row of the bracket.
+        files: where each reading is from; it stands in the names of figures whose label comes again.
 
     Returns:
         The files written.
@@ -55,7 +59,7 @@ def save(
     names = [scope_words(item.scope) for item in items] if labels is None else list(labels)
     if not items or len(names) != len(items):
         raise ReadingError(f"figures: expected readings and a label for each, got {len(items)} and {len(names)} labels")
-    return write_drawings(_drawings(items, names, labels is not None), folder, formats)
+    return write_drawings(_drawings(items, names, labels is not None, files), folder, formats)
 
 
 def write_drawings(
@@ -106,16 +110,23 @@ def standalone(drawing: str, style: Markup = NO_STYLE) -> str:
     return f'{head} width="{found[1]}" height="{found[2]}">{tag("style", figure_css(), style)}{ground}{body}\n'
 
 
-def _drawings(items: Sequence[Reading], names: Sequence[str], labelled: bool) -> list[tuple[str, str]]:
+def _drawings(
+    items: Sequence[Reading], names: Sequence[str], labelled: bool, files: Sequence[str] | None
+) -> list[tuple[str, str]]:
     """Stems and drawings; readings with one label and scope are trainings of one network and share a row."""
     one = len({item.scope for item in items}) == 1
     short = [name.removesuffix(f": {items[0].scope}") if one else name for name in names]
-    named = list(zip(short, items, strict=True))
-    rows = bracket_rows(named) if labelled else [BracketRow(name, item) for name, item in named]
-    drawn = [("bracket", bracket(rows, WIDE))]
-    plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in names]
+    sources = files or [""] * len(names)
+    named = list(zip(short, told_by_source(short, sources, "{} ({})"), items, strict=True))
+    rows = bracket_rows(named) if labelled else [BracketRow(name, item) for name, _, item in named]
+    sound = sound_rows(rows)
+    drawn = [("bracket", bracket(sound, WIDE))] if sound else []
+    full = told_by_source(names, sources, "{} {}")
+    plain = [re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "reading" for name in full]
     for name, item in zip(told_apart(plain, "{}-{}"), items, strict=True):  # file names without surprises
         end = f"-{name}" if len(items) > 1 else ""
+        if edit_contradicts(item):  # nothing follows from it
+            continue
         drawn += [(f"waterfall{end}", waterfall(item)), (f"sigma{end}", sigma_ranges(item))]
     return [(stem, drawing) for stem, drawing in drawn if drawing]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from normgauge.core.reading import Reading
 from normgauge.render.levels import followed_direction
 from normgauge.render.numbers import scope_words
-from normgauge.render.verdict import CLOSED
+from normgauge.render.verdict import CLOSED, edit_contradicts
 
 TIGHT = 1.0  # decades between found and proved: enough to compare networks by
 STEPS = 3
@@ -24,6 +24,8 @@ WORDS = (
 
 def next_steps(reading: Reading) -> list[str]:
     """What to do about it, the most pressing first."""
+    if edit_contradicts(reading):
+        return ["Measure again: the file was edited after it was written, and its numbers contradict each other."]
     return [*_pressing(reading), *_useful(reading)][:STEPS]
 
 

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from normgauge.core.bound import Scope
 from normgauge.core.errors import ReadingError
 from normgauge.core.first_notes import measured_output
 from normgauge.core.reading import Reading
-from normgauge.render.bracket import BracketRow, bracket
+from normgauge.render.bracket import BracketRow, bracket_figure
+from normgauge.render.compared import compared_networks, network_warnings, refuted_networks
 from normgauge.render.document import document, fact_list, paragraphs, section, write_file
+from normgauge.render.groups import Group, distinct_trainings, grouped_readings
 from normgauge.render.markup import Markup, markup, tag
-from normgauge.render.numbers import (
-    UP,
-    format_decades,
-    plural,
-    scope_words,
-    told_apart,
-)
+from normgauge.render.numbers import UP, format_decades, plural, scope_words
 from normgauge.render.panel import panel, used_rules
-from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, html_table
-from normgauge.render.trainings import compared_trainings
-from normgauge.render.verdict import (
-    apart_readings,
-    apart_sentence,
-    evidence_words,
-    found_words,
-    median_words,
-    most_words,
-    other_weights,
-    refutation_sentence,
-)
+from normgauge.render.verdict import edit_contradicts, evidence_words, found_words, most_words, sample_count
 
 TERMS = (
     ("at most, upper", "A factor no slope in the scope exceeds: the smallest bound, rounded up. Its evidence says how "
@@ -67,7 +51,10 @@ TERMS = (
     ("computed", "Holds up to the rounding of float64, which is not enclosed."),
     ("estimated", "A proof was possible only in part; the notes say why."),
     ("observed", "Met on actual inputs: true there, and no statement about other inputs."),
-    ("refuted", "A slope was found above a bound: the bound is wrong and taken back, and no upper end is left."),
+    ("refuted", "A slope was found above a bound: the bound is wrong and taken back, and no upper end is left. Where "
+     "the file was edited it tells of the edit, and of no bound."),
+    ("median", "Of an even number of slopes the geometric mean of the two in the middle. Of trainings whose slopes are "
+     "only enclosed: the median of what was found and that of the bounds, each by itself."),
     ("unknown", "A step has no bound, or the trace is not what the model does: nothing is proved. The step is named."),
     ("unbounded", "A step that provably has no finite gain in the scope."),
     ("no bound found", "A step for which no finite gain was found, where one may exist."),
@@ -75,78 +62,23 @@ TERMS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One network, measured in one or several scopes.
+def bracket_rows(named: Sequence[tuple[str, str, Reading]], chosen: Collection[int] = ()) -> list[BracketRow]:
+    """A row a name and scope, about all trainings that share them.
 
-    Attributes:
-        label: what sets it apart from the others.
-        readings: one a scope.
-        name: what it shares with other trainings of the same network.
+    Args:
+        named: of each reading the name of its row, and its own.
+        chosen: the ids of the readings to point out.
     """
-
-    label: str
-    readings: tuple[Reading, ...]
-    name: str = ""
-
-
-def grouped_readings(readings: Sequence[Reading], labels: Sequence[str] | None = None) -> list[Group]:
-    """Neighbours that are the same network in another scope form one group.
-
-    With labels, the same network is what has the same label up to the scope at its end ("a: point", "a: global");
-    without, what has the same name, mode, input and layers. A label that comes again is that of another training of the
-    same network, whose groups share its name.
-    """
-    names = (
-        [r.model for r in readings] if labels is None else [_stem(n, r) for n, r in zip(labels, readings, strict=True)]
-    )
-    groups: list[Group] = []
-    for name, reading in zip(names, readings, strict=True):
-        last = groups[-1] if groups else None
-        if last is not None and last.label == name and _belongs(reading, last):
-            groups[-1] = Group(name, (*last.readings, reading))
-        else:
-            groups.append(Group(name, (reading,)))
-    told = told_apart([group.label for group in groups], "{} ({})")
-    return [
-        Group(label, group.readings, label if labels is None else group.label)
-        for label, group in zip(told, groups, strict=True)
-    ]
-
-
-def network_trainings(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The groups by the name they share; empty where none has several."""
-    named: dict[str, list[Group]] = {}
-    for group in groups:
-        named.setdefault(group.name or group.label, []).append(group)
-    return named if len(named) < len(groups) else {}
-
-
-def bracket_rows(named: Sequence[tuple[str, Reading]], chosen: Collection[int] = ()) -> list[BracketRow]:
-    """A row a name and scope, about all readings that share them; ``chosen`` holds the ids of those to point out."""
     rows: dict[tuple[str, Scope], list[Reading]] = {}
-    for name, reading in named:
+    for name, _, reading in named:
         rows.setdefault((name, reading.scope), []).append(reading)
-    return [
-        BracketRow(name, first, "now" if id(first) in chosen else "", tuple(others))
-        for (name, _), (first, *others) in rows.items()
-    ]
-
-
-def _stem(label: str, reading: Reading) -> str:
-    """The label without the scope at its end."""
-    scope = str(reading.scope)
-    return label.removesuffix(scope).rstrip(" :,") or label if label.endswith(scope) else label
-
-
-def _belongs(reading: Reading, group: Group) -> bool:
-    first = group.readings[0]
-    return (
-        all(reading.scope != other.scope for other in group.readings)
-        and (reading.model, reading.mode, reading.input_name) == (first.model, first.mode, first.input_name)
-        and len({reading.weights, first.weights} - {""}) < 2
-        and [r.name for r in reading.layers] == [r.name for r in first.layers]
-    )
+    own = {id(reading): name for _, name, reading in named}
+    found = []
+    for (name, _), readings in rows.items():
+        first, *others = distinct_trainings([r for r in readings if not edit_contradicts(r)] or readings)
+        kind = "now" if id(first) in chosen else ""
+        found.append(BracketRow(name, first, kind, tuple(others), tuple(own[id(r)] for r in (first, *others))))
+    return found
 
 
 def report(
@@ -157,6 +89,7 @@ def report(
     title: str = "normgauge report",
     lead: Sequence[str] = (),
     beside: Sequence[tuple[str, Reading]] = (),
+    files: Sequence[str] | None = None,
 ) -> Path:
     """Write one HTML page about one or more readings.
 
@@ -164,10 +97,12 @@ def report(
         readings: what to show, in this order; one network's scopes, next to each other, share a section.
         path: the file to write.
         labels: a name for each reading; the model's class name where it is not given. Readings that share one in the
-            same scope are several trainings of a network, told by their median and range.
+            same scope are several trainings of a network, told by their median and range; those with the same weights
+            are one.
         title: heading of the page.
         lead: sentences to open with.
         beside: readings to compare with, each with a label: extra rows in the bracket.
+        files: where each reading is from, to tell trainings with one label apart.
 
     Returns:
         The path written.
@@ -183,7 +118,7 @@ def report(
         raise ReadingError("a report needs at least one reading, got none")
     if labels is not None and len(labels) != len(items):
         raise ReadingError(f"expected one label for each of {len(items)} readings, got {len(labels)}")
-    groups = grouped_readings(items, labels)
+    groups = grouped_readings(items, labels, files)
     return write_file(document(title, _subtitle(groups), body(groups, lead, beside)), path)
 
 
@@ -213,7 +148,7 @@ def _subtitle(groups: Sequence[Group]) -> str:
     name = first.model if label == first.model else f"{label} ({first.model})"
     output = measured_output(first.notes)
     name += f", {first.input_name} to {output}" if output else ""
-    return f"{name}, mode {first.mode}, {plural(len(first.layers), 'layer')}, {plural(len(first.samples), 'sample')}"
+    return f"{name}, mode {first.mode}, {plural(len(first.layers), 'layer')}, {sample_count(first)}"
 
 
 def _group(group: Group, key: str, extra: Sequence[BracketRow], level: int, *, opened: bool) -> Markup:
@@ -231,88 +166,26 @@ def _group(group: Group, key: str, extra: Sequence[BracketRow], level: int, *, o
 
 
 def network_overview(groups: Sequence[Group], extra: Sequence[BracketRow], lead: Sequence[str] = ()) -> Markup:
-    """Several networks side by side: what sets them apart in two sentences, one bracket, one table.
+    """Several networks side by side: what sets them apart in words, one bracket, one table.
 
     Args:
         groups: the networks; the section of the i-th has the id ``g{i}``.
         extra: rows of the bracket beside theirs.
         lead: what to say first, in place of `compared_networks`.
     """
-    named = [
-        (_scoped(group.label, reading, group), reading, i)
-        for i, group in enumerate(groups)
-        for reading in group.readings
-    ]
-    drawn = [
-        (_scoped(group.name or group.label, reading, group), reading) for group in groups for reading in group.readings
-    ]
+    each = [(group, reading, i) for i, group in enumerate(groups) for reading in group.readings]
+    named = [(group.row_name(reading), reading, i) for group, reading, i in each]
+    drawn = [(group.row_name(reading, group.name), group.row_name(reading), reading) for group, reading, _ in each]
     firsts = {id(group.readings[0]) for group in groups if len(group.readings) > 1}
     rows = [*bracket_rows(drawn, firsts), *extra]
-    refuted = [
-        f"{name}: {refutation_sentence(reading)}" for name, reading, _ in named if reading.log_refuted is not None
-    ]
     return tag(
         "section",
         tag("h2", "Side by side", class_="first"),
-        paragraphs(refuted, "warn"),
-        paragraphs([] if lead else apart_networks(groups), "warn"),
-        paragraphs(filter(None, [" ".join(lead) or compared_networks(groups)]), "verdict"),
-        captioned_figure("Where the truth lies", both_shapes(lambda shape: bracket(rows, shape))),
+        paragraphs(refuted_networks(groups), "warn"),
+        paragraphs([] if lead else network_warnings(groups), "warn"),
+        paragraphs([" ".join(lead)] if lead else compared_networks(groups), "verdict"),
+        bracket_figure(rows),
         html_table(_totals(named)),
-    )
-
-
-def apart_networks(groups: Sequence[Group]) -> list[str]:
-    """That the networks cannot be compared, where they were measured on different samples; empty elsewhere."""
-    every = [r for group in groups for r in group.readings]
-    if len(groups) < 2 or not apart_readings(every):
-        return []
-    return [apart_sentence(scope_words(next(r.scope for r in every if r.scope.kind != "global")))]
-
-
-def _scoped(name: str, reading: Reading, group: Group) -> str:
-    """The name of a row: with the scope where the network was measured in several."""
-    return f"{name}, {reading.scope}" if len(group.readings) > 1 else name
-
-
-def compared_networks(groups: Sequence[Group]) -> str:
-    """Which network is held tightest, which loosest, with their medians, and where the steepest slope was found.
-
-    Of several trainings of a network their median and range are told. Empty where the networks were measured on
-    different samples: they have no order then.
-    """
-    firsts = [group.readings[0] for group in groups]
-    if apart_readings([reading for group in groups for reading in group.readings]):
-        return ""
-    if len({reading.mode for reading in firsts}) > 1:
-        return (
-            f"{plural(len(groups), 'network')}, read in different modes: a whole batch and its samples have no order."
-        )
-    scopes = {reading.scope for reading in firsts}
-    trainings = network_trainings(groups)
-    if trainings and len(scopes) == 1:
-        return compared_trainings({name: [g.readings[0] for g in members] for name, members in trainings.items()})
-    found = max(((g, r) for g in groups for r in g.readings), key=lambda pair: pair[1].log_lower)
-    where = f"{found[0].label} {scope_words(found[1].scope)}"
-    steepest = f"The steepest slope found is {found_words(found[1])}, in {where}."
-    if len(scopes) > 1:
-        same = len({reading.weights for reading in firsts}) == 1 and firsts[0].weights
-        several = "One network" if same else plural(len(groups), "network")
-        return f"{several}, measured in different scopes. {steepest}"
-    ranked = sorted(groups, key=lambda group: group.readings[0].log_upper)
-    low, high = ranked[0], ranked[-1]
-    place = scope_words(low.readings[0].scope)
-    bounds = [most_words(group.readings[0]) for group in (low, high)]
-    if math.isinf(high.readings[0].log_upper):
-        bounds[1] = "no finite bound"
-    medians = [median_words(group.readings[0]) for group in (low, high)]
-    if all(medians):
-        place = f"at the steepest of {len(low.readings[0].samples)} samples"
-        steepest = f"At their median it is {medians[0]} for {low.label} and {medians[1]} for {high.label}. {steepest}"
-    once = ", one training of each" if other_weights(firsts) else ""
-    return (
-        f"Of {plural(len(groups), 'network')}{once}, {low.label} has the smallest bound {place}, {bounds[0]}, and "
-        f"{high.label} the largest, {bounds[1]}. {steepest}"
     )
 
 
@@ -331,4 +204,4 @@ def _totals(named: Sequence[tuple[str, Reading, int]]) -> Grid:
         for name, reading, i in named
     )
     headers = ("reading", "mode", "scope", "at least (found)", "at most", "log10 folded", "gap, decades", "evidence")
-    return Grid("Totals: what was found, and what is at most possible", headers, rows, frozenset({3, 4, 5, 6}))
+    return Grid("Totals: slopes found, and bounds", headers, rows, frozenset({3, 4, 5, 6}))

@@ -11,13 +11,13 @@ from normgauge.core.first_notes import measured_output, padding_notes
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render import verdict
-from normgauge.render.bracket import BracketRow, bracket
+from normgauge.render.bracket import BracketRow, bracket_figure
 from normgauge.render.console import printed_products
 from normgauge.render.document import fact_list, fragment, listing, paragraphs
 from normgauge.render.judgement import WORDS, next_steps
 from normgauge.render.layertable import reading_layer_table, reading_layers
 from normgauge.render.markup import Content, Markup, markup, sentence_markup, tag
-from normgauge.render.numbers import DOWN, UP, format_decades, format_factor, plural, scope_words
+from normgauge.render.numbers import DOWN, UP, format_decades, format_factor, scope_words
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import both_shapes, captioned_figure
 from normgauge.render.table import Grid, bare_table, html_table
@@ -55,15 +55,18 @@ def panel(reading: Reading, rows: Sequence[BracketRow], key: str, level: int, *,
         if content
     )
     drawn = (
-        captioned_figure("Gain by depth", both_shapes(lambda shape: waterfall(reading, shape, f"{key}-"))),
-        captioned_figure("Where the truth lies", both_shapes(lambda shape: bracket(rows, shape))) if rows else None,
+        None
+        if verdict.edit_contradicts(reading)
+        else (
+            captioned_figure("Gain by depth", both_shapes(lambda shape: waterfall(reading, shape, f"{key}-"))),
+            bracket_figure(rows),
+        )
     )
     return tag(
         "section",
         _title(reading, key, level) if heading else None,
         _opening(reading),
-        tag("div", drawn, class_="top"),
-        _words(),
+        (tag("div", drawn, class_="top"), _words()) if drawn else None,
         parts,
         class_="panel scoped" if heading else "panel",
         aria_labelledby=key if heading else None,
@@ -81,7 +84,7 @@ def _opening(reading: Reading) -> Content:
     troubles = [s for s in verdict.trouble_sentences(reading) if s not in reading.notes]
     return (
         paragraphs([*verdict.opening_sentences(reading), *padding_notes(reading.notes)], "warn"),
-        paragraphs([verdict.bracket_line(reading)], "verdict"),
+        paragraphs(filter(None, [verdict.bracket_line(reading)]), "verdict"),
         paragraphs(troubles, "warn"),
         tag(
             "div",
@@ -129,18 +132,22 @@ def sensitive_samples(reading: Reading) -> Markup:
     ranked = sorted(reading.samples, key=lambda s: -float(s.get("log10_lower") or 0.0))[:SHOWN]
     if not ranked:
         return Markup()
-    count = plural(len(reading.samples), "sample")
+    count = verdict.sample_count(reading)
     told, start = f"All {count}, the steepest slope found first.", ""
     if len(reading.samples) > SHOWN:
         told = f"The {SHOWN} of {count} with the steepest slopes found."
     if reading.scope.kind == "global":
         told, start = f"Of {count} those from which the search met the steepest slopes, away from them.", "met from "
-    cards = (_card(sample, start) for sample in ranked)
-    return markup(tag("p", told) if len(ranked) > 1 or start else None, tag("ul", cards, class_="cards"))
+    cards = (_card(sample, None if reading.together else start) for sample in ranked)
+    return markup(
+        tag("p", told) if len(ranked) > 1 or (start and not reading.together) else None,
+        tag("ul", cards, class_="cards"),
+    )
 
 
-def _card(sample: Mapping[str, Any], start: str) -> Markup:
-    name, picture = f"{start}sample {sample.get('index', '')}", sample.get("picture")
+def _card(sample: Mapping[str, Any], start: str | None) -> Markup:
+    name = f"{start}sample {sample.get('index', '')}" if start is not None else "the whole batch"
+    picture = sample.get("picture")
     shown = isinstance(picture, str) and PICTURE.fullmatch(picture)
     bounds = [
         (tag("br"), f"{end} ", sentence_markup(format_factor(float(sample[key]) * LN10, way)))
@@ -180,8 +187,10 @@ def _facts(reading: Reading) -> Iterator[tuple[str, Sequence[str]]]:
     yield "mode", [MODES.get(reading.mode, reading.mode)]
     yield "scope", [f"{reading.scope}: {scope_words(reading.scope)}"]
     output = measured_output(reading.notes) or "the output"
-    yield "measured", [f"from {reading.input_name} to {output}, {plural(len(reading.samples), 'sample')}"]
-    yield "upper bound", [EVIDENCE[reading.evidence], *verdict.bound_conditions(reading)]
+    yield "measured", [f"from {reading.input_name} to {output}, {verdict.sample_count(reading)}"]
+    contradicted = verdict.edit_contradicts(reading)
+    known = "none: this file was edited, and its numbers contradict each other"
+    yield "upper bound", [known if contradicted else EVIDENCE[reading.evidence], *verdict.bound_conditions(reading)]
     seen = reading.witness
     how = (
         "" if seen is None else f"the input moved by {seen.input_change:.3g} and the output by {seen.output_change:.3g}"

@@ -10,7 +10,7 @@ from normgauge.core.bound import Evidence
 from normgauge.core.first_notes import measured_output
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Reading
-from normgauge.core.refute import contradictions
+from normgauge.core.refute import Contradiction, contradictions
 from normgauge.core.spelled import LN10
 from normgauge.render.levels import followed_direction
 from normgauge.render.numbers import (
@@ -41,7 +41,7 @@ TIGHT, USEFUL, LOOSE = 0.125, 1.0, 3.0  # decades from the slope found up to the
 
 def verdict_line(reading: Reading) -> str:
     """The verdict as it stands in the terminal, on the page and in the JSON form: refuted or not, found, at most."""
-    return " ".join([*opening_sentences(reading), bracket_line(reading)])
+    return " ".join(filter(None, [*opening_sentences(reading), bracket_line(reading)]))
 
 
 def found_words(reading: Reading) -> str:
@@ -55,8 +55,8 @@ def most_words(reading: Reading) -> str:
 
 
 def bracket_line(reading: Reading) -> str:
-    """Both ends: what was found, and the bound."""
-    return f"{bracket_sentence(reading)} {upper_sentence(reading)}"
+    """Both ends: what was found, and the bound; empty where an edit has put the one above the other."""
+    return "" if edit_contradicts(reading) else f"{bracket_sentence(reading)} {upper_sentence(reading)}"
 
 
 def judgement(reading: Reading) -> str:
@@ -69,9 +69,19 @@ def opening_sentences(reading: Reading) -> list[str]:
     return [] if reading.log_refuted is None else [refutation_sentence(reading)]
 
 
+def edit_contradicts(reading: Reading) -> bool:
+    """Whether a slope stands above a bound in a file that was edited: that tells of the edit, and of no rule."""
+    return reading.edited and reading.log_refuted is not None
+
+
 def refutation_sentence(reading: Reading) -> str:
-    """What refutes a bound, in a sentence."""
+    """What refutes a bound, in a sentence; in a file that was edited, that its numbers contradict each other."""
     seen = next(contradictions(reading), None)
+    if reading.edited:
+        return (
+            f"EDITED {scope_words(reading.scope)}: this file was changed after it was written, and its numbers "
+            f"contradict each other{_contradiction(seen)}. Nothing follows from it; measure again."
+        )
     if seen is None:  # a file that says no more
         return (
             f"REFUTED {scope_words(reading.scope)}: a slope was found above the bound, which is wrong and taken back."
@@ -84,11 +94,21 @@ def refutation_sentence(reading: Reading) -> str:
     )
 
 
+def _contradiction(seen: Contradiction | None) -> str:
+    if seen is None:
+        return ""
+    slope, bound = format_factor(seen.slope, DOWN), format_factor(seen.bound, UP)
+    return f": a slope of {slope}{f' at {seen.where}' * bool(seen.where)} stands beside a bound of {bound}"
+
+
 def evidence_words(reading: Reading) -> str:
     """The evidence in a few words, with what it is subject to."""
+    if edit_contradicts(reading):
+        return "none, file edited"
     path = " on the same path" if reading.path_dependent and reading.evidence is not Evidence.UNKNOWN else ""
     chance = reading.failure_probability
-    return f"{reading.evidence}{path}" + (f", fails with p ≤ {format_chance(chance)}" if chance else "")
+    edited = ", file edited" if reading.edited else ""
+    return f"{reading.evidence}{path}" + (f", fails with p ≤ {format_chance(chance)}" if chance else "") + edited
 
 
 def bound_conditions(reading: Reading) -> list[str]:
@@ -175,7 +195,8 @@ def _steepest_layer(reading: Reading) -> str:
 
 def steepest_sample(reading: Reading) -> str:
     """At which sample the steepest slope was met, or from which one it was found; empty where there is one sample."""
-    if reading.together or len(reading.samples) < 2 or not math.isfinite(reading.log_lower):
+    known = math.isfinite(reading.log_lower) and not edit_contradicts(reading)
+    if reading.together or len(reading.samples) < 2 or not known:
         return ""
     worst = max(reading.samples, key=lambda row: row["log10_lower"])
     where = {"point": "was met at", "ball": "was met around"}.get(reading.scope.kind, "was found by a search from")
@@ -183,20 +204,22 @@ def steepest_sample(reading: Reading) -> str:
 
 
 def use_sentence(reading: Reading) -> str:
-    """Whether the bound is of use, by how far it lies above a slope that occurs; empty where there is none to judge."""
+    """Whether the bound is of use, by how far it lies above a slope found; empty where there is none to judge."""
+    if edit_contradicts(reading):
+        return ""
     if math.isinf(reading.log_upper):
         return f"The bound is of no use here. {_beyond(reading)}" if reading.log_lower > -math.inf else ""
     if math.isinf(reading.gap):
         return ""
     if reading.gap * LN10 <= NEAR:
-        return f"The bound is tight: what occurs comes within {_near_part(reading)} of it."
+        return f"The bound is tight: the slope found comes within {_near_part(reading)} of it."
     factor = format_factor(reading.gap * LN10, UP)
     if reading.gap <= TIGHT:
-        return f"The bound is tight: at most {factor} times what occurs."
+        return f"The bound is tight: at most {factor} times what was found."
     if reading.gap <= USEFUL:
-        return f"The bound is of use: at most {factor} times what occurs."
+        return f"The bound is of use: at most {factor} times what was found."
     if reading.gap <= LOOSE:
-        return f"The bound is loose, up to {factor} times what occurs: a ceiling, not an estimate."
+        return f"The bound is loose, up to {factor} times what was found: a ceiling, not an estimate."
     return f"The bound is of no practical use here, {factor} times what was found. {_beyond(reading)}"
 
 
@@ -210,7 +233,7 @@ def _beyond(reading: Reading) -> str:
 
 def typical_sentence(reading: Reading) -> str:
     """The median slope of the samples beside the steepest one, where they are enough to have one; empty elsewhere."""
-    told = median_words(reading)
+    told = "" if edit_contradicts(reading) else median_words(reading)
     return f"That is about the steepest of {len(reading.samples)} samples; the median is {told}." if told else ""
 
 
@@ -230,6 +253,22 @@ def interval_words(ends: LogInterval, rough: str = " (rough)") -> str:
     low = format_factor(ends.lo, DOWN)
     high = f"between {low} and {format_factor(ends.hi, UP)}" if math.isfinite(ends.hi) else f"at least {low}"
     return high + rough * (ends.width > CLOSED * LN10)
+
+
+def open_words(reading: Reading) -> str:
+    """What is said of a bound that is infinite: whether there is none, or none is known."""
+    return "no finite bound" if reading.evidence in (Evidence.PROVED, Evidence.COMPUTED) else "no known bound"
+
+
+def bracket_encloses(reading: Reading) -> bool:
+    """Whether the truth lies between found and at most: the bound is none, or is known to hold."""
+    sure = reading.evidence in (Evidence.PROVED, Evidence.COMPUTED)
+    return (sure or reading.log_upper == math.inf) and not reading.edited
+
+
+def sample_count(reading: Reading) -> str:
+    """At how much was measured: so many samples, or a whole batch as one point."""
+    return "a whole batch" if reading.together else plural(len(reading.samples), "sample")
 
 
 def apart_readings(readings: Sequence[Reading]) -> bool:
@@ -253,7 +292,7 @@ def standing_sentence(reading: Reading) -> str:
     ends = (reading.input_name, measured_output(reading.notes))
     every = reference.standings(str(reading.scope))
     known = [one for one in every if one.ends == ends and one.weights != reading.weights]
-    if not every or not math.isfinite(reading.log_lower):
+    if not every or not math.isfinite(reading.log_lower) or edit_contradicts(reading):
         return ""
     if not known or (ends[0] == TOKENS and not ends[1]):  # an output without a name is scores, or anything
         return "No other reference network has such inputs and outputs, and slopes of others are on other scales."
@@ -274,7 +313,7 @@ def trouble_sentences(reading: Reading) -> list[str]:
     if reading.evidence not in (Evidence.PROVED, Evidence.UNKNOWN, Evidence.REFUTED):
         sentences.append(f"The upper number is {reading.evidence}, not proved.")
     sentences += bound_conditions(reading)
-    if reading.edited:
+    if reading.edited and not edit_contradicts(reading):
         sentences.append("The file this reading came from was edited after it was written.")
     return sentences + list(reading.notes)
 
@@ -298,7 +337,7 @@ def balance_sentence(reading: Reading) -> str | None:
     """What weights and normalizers each contribute, layer by layer; None without a normalizer."""
     norms = [r.gain.hi for r in reading.layers if r.sigma is not None]
     rest = [r.gain.hi for r in reading.layers if r.sigma is None]
-    if not norms or any(math.isinf(g) for g in norms + rest):
+    if not norms or any(math.isinf(g) for g in (*norms, *rest, reading.log_capacity)):
         return None
     others, own = format_factor(sum(rest), UP), format_factor(sum(norms), UP)
     return (

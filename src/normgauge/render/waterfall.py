@@ -14,6 +14,7 @@ from normgauge.render.levels import Bar, bars, called_layer, followed_direction,
 from normgauge.render.markup import Content, Markup
 from normgauge.render.numbers import DOWN, UP, format_decades, known_decimals, plural, scope_words
 from normgauge.render.svg import Axis, Shape
+from normgauge.render.verdict import bracket_encloses, open_words
 
 TOP, WIDEST, ROW, SEEN = 24.0, 56.0, 22.0, 6.0
 MOST_RUNS = 8  # enough names under the plot
@@ -25,8 +26,8 @@ KEY = (
     ("other", "other steps"),
     ("mixed", "several layers in a row"),
     ("open", "no finite gain, left out of what follows"),
-    ("truth", "the truth lies here"),
-    ("truth endless", "the truth lies here or above: no finite bound"),
+    ("truth", "{lies}"),
+    ("truth endless", "the truth lies here or above: {open}"),
     ("floor", "reached for sure"),
     ("line reached", "what {followed} did"),
 )
@@ -42,7 +43,7 @@ class Mark(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Name and number, or "no finite bound"."""
+        """Name and number, or that there is no bound."""
         return f"{self.name} {self.number}" if self.level < math.inf else f"{self.number} {self.name}"
 
 
@@ -84,9 +85,15 @@ def waterfall(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Marku
         [svg.path(way, kind) for kind in ("reached halo", "reached") if way],  # the halo shows on a bar as well
         _levels(marks, up, shape),
         _names(reading.layers, across, bottom - 6),
-        key=[(mark, told.format(followed=followed_direction(reading))) for mark, told in KEY if mark in shown],
+        key=[(mark, told.format(**_told(reading))) for mark, told in KEY if mark in shown],
         left=shape.left,
     )
+
+
+def _told(reading: Reading) -> dict[str, str]:
+    """What the key says of this reading alone."""
+    lies = "the truth lies here" if bracket_encloses(reading) else "from found to at most"
+    return {"followed": followed_direction(reading), "lies": lies, "open": open_words(reading)}
 
 
 def describe_waterfall(reading: Reading, marks: Sequence[Mark]) -> str:
@@ -101,6 +108,8 @@ def _marks(reading: Reading) -> list[Mark]:
     capacity, decimals = reading.log_capacity, known_decimals(reading.gap * LN10)
     digits = {"at most": decimals, "found": decimals}
     known = [("bound" if capacity == math.inf else "balanced", capacity, "balanced")]
+    if capacity == math.inf > reading.log_upper:  # another method has a bound
+        known = []
     if reading.log_upper < capacity:
         known.append(("at most", reading.log_upper, "balanced"))
     known.append(("found", reading.log_lower, "found"))
@@ -109,7 +118,9 @@ def _marks(reading: Reading) -> list[Mark]:
     return [
         Mark(
             name,
-            "no finite" if log == math.inf else format_decades(log, digits.get(name), DOWN if kind == "found" else UP),
+            open_words(reading).removesuffix(" bound")
+            if log == math.inf
+            else format_decades(log, digits.get(name), DOWN if kind == "found" else UP),
             log / LN10,
             kind,
         )
