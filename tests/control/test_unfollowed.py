@@ -320,3 +320,27 @@ def test_weights_gains_and_biases_enter_as_they_should(name: str) -> None:
     cap = ng.cap(USUAL[name](), torch.randn(6, 4), log10=3.0)
     assert str(cap).startswith("no bound is known before the first call")
     assert cap() <= 3.0 and cap.unfollowed == ()
+
+
+BRANCHES: dict[str, Callable[[Tensor], bool]] = {
+    "a bool": lambda x: bool(x.max() <= 1),
+    "any": lambda x: bool((x <= 1).all()),
+    "a number": lambda x: int(x.max()) < 2,
+    "item": lambda x: (x.max() <= 1).item(),
+    "nonzero": lambda x: len((x > 1).nonzero()) == 0,
+    "equal": lambda x: torch.equal(x, x.clamp_max(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_path_that_depends_on_the_data_is_said_and_nothing_is_proved(name: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x if BRANCHES[name](x) else x / 255)
+
+    cap = ng.cap(Net(), 255 * torch.rand(10, 8) + 2, log10=-2.5)
+    assert cap() == math.inf and any("not every input takes the path" in why for why in cap.unfollowed)

@@ -77,7 +77,7 @@ class _Planner:
             for index, term in self.maps.items()
         }
         sources = tuple(s.index for s in self.trace.sources)
-        return Plan(self.terms, joins, sources, self.uncontrolled, self.constants, places)
+        return Plan(self.terms, joins, sources, self.uncontrolled, self.constants, places, self.trace.reads)
 
     def _map_of(self, step: Step) -> None:
         """Make the term of a step that is a linear map with a weight of the model's."""

@@ -45,6 +45,7 @@ def unfollowed_steps(
     """
     endless = [name for (name, _), log in plan.constants.items() if log == math.inf]
     found = [f"{name}: it has no finite bound, and is left out" for name in dict.fromkeys(endless)]
+    found += _branching(plan)
     if shakes is None:
         found += _gating(unwrap(model), batch)
         shakes = (*SHAKES, *FAR) if _has_products(plan) else SHAKES
@@ -53,8 +54,13 @@ def unfollowed_steps(
             other = global_plan(shaken_copy(model, shake), batch, rules)
         except (NormgaugeError, RuntimeError, TypeError, ValueError) as error:
             return [*found, f"the model could not be measured with other weights ({type(error).__name__})"]
-        found += _stale(plan, other)
+        found += [*_stale(plan, other), *_branching(other)]
     return list(dict.fromkeys(found))
+
+
+def _branching(plan: Plan) -> list[str]:
+    """That the path depends on the data, where it does: a bound over all inputs is then of no one path."""
+    return [f"not every input takes the path that was traced ({'; '.join(plan.reads)})"] if plan.reads else []
 
 
 def _gating(model: nn.Module, batch: Any) -> list[str]:

@@ -406,6 +406,8 @@ def start(
         if own.narrowest is not None:
             note = f"a cast to {own.narrowest} on the way is taken as exact: its rounding is no part of any bound"
             session.trace = dataclasses.replace(session.trace, notes=(*session.trace.notes, note))
+        if own.trouble:
+            session.trace = session.trace.doubted("the model", own.trouble)
         if not same:
             session.trace = session.trace.doubted("the model", "with gradients off it computes something else")
     session.trace = recognised_trace(session.trace, options, model)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import normgauge as ng
 from normgauge.core.bound import Scope
 from normgauge.instrument.local.pieces import linear_piece
 from normgauge.instrument.session import Options, opened
@@ -73,3 +74,33 @@ def test_what_is_not_affine_is_no_piece() -> None:
     with opened(Call(lambda x: x * x), torch.randn(1, 3), Options(search=False)) as session:
         (step,) = session.trace.steps
         assert linear_piece(step, "combine.multiply", (1.0, 1.0), torch.float32) is None
+
+
+class Sums(nn.Module):
+    """Whatever function of its input."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "slope"),
+    [
+        (lambda x: (x * 1e-18 + 1) * 1e18, 1.0),
+        (lambda x: x * 1e-9 + 1000, 1e-9),
+        (lambda x: (x * 1e-16 + 1) - 1, 1e-16),
+        (lambda x: 3000 - x * 1e-13, 1e-13),
+        (lambda x: torch.add(x * 1e-13, torch.full((4,), 3000.0)), 1e-13),
+        (lambda x: torch.sub(torch.full((4,), 3000.0), x, alpha=1e-13), 1e-13),
+        (lambda x: torch.full((4,), 3000.0).add(other=x * 1e-13), 1e-13),
+        (lambda x: (x * 1e-13).clone().add_(3000.0), 1e-13),
+    ],
+)
+def test_a_small_slope_beside_a_large_constant_is_not_lost(function, slope) -> None:
+    for scope in ("point", "ball:0.3", "global"):
+        reading = ng.gauge(Sums(function), torch.randn(3, 4), scope, search=False)
+        assert reading.evidence == "proved" and slope * (1 - 1e-7) <= reading.upper <= slope * 1.001

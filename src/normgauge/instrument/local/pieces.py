@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -175,6 +175,9 @@ def _scaled(step: Step, rule: str, native: torch.dtype) -> tuple[Push, float, in
 def _plain(step: Step, rule: str, gains: tuple[float, ...]) -> tuple[Push, float, int, float] | None:
     """The same for sums, copies, averages and products with a constant: run as they are, less what they give for 0.
 
+    A sum runs without its constants, beside which a small tangent would be lost. In all others each entry is either one
+    of the tangents' or a constant, so that what is taken off leaves the rest as it is.
+
     Raises:
         NotCarried: where autograd or vmap does not follow the step.
     """
@@ -186,12 +189,13 @@ def _plain(step: Step, rule: str, gains: tuple[float, ...]) -> tuple[Push, float
         return None
     places = {v.index: k for k, v in enumerate(step.inputs)}
 
-    def run(tangents: Sequence[Tensor]) -> Tensor:
-        return run_step(step, lambda value: tangents[places[value.index]])[0]
-
     with torch.no_grad():
-        nothing = run([torch.zeros_like(v.tensor) for v in step.inputs])
-    still = not bool(nothing.any())
+        nothing = run_step(step, lambda value: torch.zeros_like(value.tensor))[0]
+    still = rule == "combine.add" or not bool(nothing.any())
+    moving = _without_constants(step) if rule == "combine.add" else step
+
+    def run(tangents: Sequence[Tensor]) -> Tensor:
+        return run_step(moving, lambda value: tangents[places[value.index]])[0]
 
     def push(tangents: Sequence[Tensor]) -> Tensor:
         moved = torch.func.vmap(run)(list(tangents))
@@ -208,6 +212,18 @@ def _plain(step: Step, rule: str, gains: tuple[float, ...]) -> tuple[Push, float
     wide = 1.0 if rule in POSITIVE else math.sqrt(step.outputs[0].tensor.numel())
     terms = 2 if rule in ("combine.add", "combine.multiply", "combine.divide") else numel
     return push, total * wide, terms, float(nothing.norm())
+
+
+def _without_constants(step: Step) -> Step:
+    """A sum with zeros for the operands that are constants."""
+
+    def cleared(operand: Any) -> Any:
+        if isinstance(operand, Value):
+            return operand
+        return torch.zeros_like(operand) if isinstance(operand, Tensor) else 0.0
+
+    args = (*(cleared(operand) for operand in step.args[:2]), *step.args[2:])
+    return replace(step, args=args, kwargs={k: cleared(v) if k == "other" else v for k, v in step.kwargs.items()})
 
 
 def _check_adjoint(step: Step, push: Push) -> None:

@@ -17,6 +17,7 @@ from normgauge.instrument.trace.by_piece import by_piece
 from normgauge.instrument.trace.held import fresh_copy, memory_place
 from normgauge.instrument.trace.inputs import Call, map_tensors, pick_output
 from normgauge.instrument.trace.lent import NoWrites, is_lendable
+from normgauge.instrument.trace.outside import Outside
 from normgauge.instrument.trace.place import drawn_since, set_torch_random, torch_random
 from normgauge.instrument.trace.precision import Precision, default_eps, imitate_precision
 from normgauge.instrument.trace.same_path import Path, path_of, same_path
@@ -48,6 +49,7 @@ class Own:
         casts: whether its program does anything about precision.
         path: the steps it takes in its own precision; None where that is float64.
         narrowest: what it casts tensors to that is narrower than the model's own precision; None where it does not.
+        trouble: why nothing can be told of it; empty where nothing speaks against it.
     """
 
     here: Tensor | None
@@ -57,6 +59,7 @@ class Own:
     casts: bool
     path: Path | None = None
     narrowest: torch.dtype | None = None
+    trouble: str = ""
 
     def computed_by(self, trace: Trace, function: Function) -> bool:
         """Whether the copy that was traced does what the model does, and computes it, here and at the other input."""
@@ -122,11 +125,12 @@ def _own_run(
     x = dataclasses.replace(call, args=args, kwargs=kwargs).measured
     x.requires_grad_(call.measured.requires_grad)
     other = there = None
+    outside = Outside(model)
     with untouched(model, None, None, training, None, lend):
         state = torch_random()
         with Precision(call.native) as seen:
             out, _ = pick_output(model(*args, **kwargs), wanted)  # with gradients on, as it is called by default
-        drew = drawn_since(state)
+        drew, trouble = drawn_since(state), outside.trouble()
         here = None if drew else out.detach().clone()
         lower = seen.asked or (here is not None and here.dtype != torch.float64)
         if here is not None and lower and call.measured.is_floating_point():
@@ -148,7 +152,7 @@ def _own_run(
                 path = path_of(record(args, kwargs, x))
             except Exception:  # the model runs, but not while it is recorded: no copy is known to take its path
                 path = Path((), None, False)
-    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked, path, seen.narrowest)
+    return Own(here, other, there, frozenset(map(default_eps, seen.eps)), seen.asked, path, seen.narrowest, trouble)
 
 
 def run_step(step: Step, given: Callable[[Value], Tensor]) -> list[Tensor]:

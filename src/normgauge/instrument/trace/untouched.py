@@ -6,6 +6,7 @@ import functools
 import random
 import sys
 import types
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -72,12 +73,14 @@ class Everything:
         tables: the ``__dict__`` of every module and plain object, and a copy of it.
         boxes: lists, dicts, sets and deques, each with its contents by key or place.
         arrays: numpy arrays and random generators, each with what brings them back.
+        buffers: numpy arrays and other memory that is no tensor's.
     """
 
     modules: list[nn.Module]
     tables: list[tuple[dict[str, Any], dict[str, Any]]]
     boxes: list[tuple[Any, dict[Any, Any]]]
     arrays: list[Callable[[], object]]
+    buffers: list[Any]
 
     def restore(self) -> None:
         """Put everything back."""
@@ -102,7 +105,7 @@ def base_of(box: Any) -> Any:
 
 def reachable_objects(model: nn.Module) -> Everything:
     """Collect what can be reached from a model through attributes, containers and at most `DEEPEST` plain objects."""
-    found = Everything([], [], [], [])
+    found = Everything([], [], [], [], [])
     seen: set[int] = set()
     stack: list[tuple[Any, int]] = [(module, 0) for module in reversed(list(model.modules()))]
     numpy = sys.modules.get("numpy")
@@ -116,7 +119,12 @@ def reachable_objects(model: nn.Module) -> Everything:
         elif isinstance(item, list | tuple | dict | set | deque):
             stack.extend((part, depth) for part in reversed(_parts(item, found)))
         elif numpy is not None and isinstance(item, numpy.ndarray) and item.dtype != object:
-            found.arrays.append(functools.partial(numpy.copyto, item, item.copy()))
+            found.buffers.append(item)
+            if item.flags.writeable:
+                found.arrays.append(functools.partial(numpy.copyto, item, item.copy()))
+        elif isinstance(item, array | bytearray | memoryview):
+            found.buffers.append(item)
+            found.arrays.append(functools.partial(_put_back, item, bytes(item)))
         elif isinstance(item, types.FunctionType):
             stack.extend((cell, depth) for cell in _closed_over(item))
         elif isinstance(item, types.MethodType):
@@ -132,6 +140,13 @@ def reachable_objects(model: nn.Module) -> Everything:
         elif depth < DEEPEST and _plain_object(item):
             stack.extend((part, depth + 1) for part in reversed(_parts(item, found)))
     return found
+
+
+def _put_back(buffer: array[Any] | bytearray | memoryview, content: bytes) -> None:
+    """Give a buffer the bytes it had; one whose length is another now, or that cannot be written, stays."""
+    view = memoryview(buffer).cast("B") if memoryview(buffer).contiguous else None
+    if view is not None and not view.readonly and len(view) == len(content):
+        view[:] = content
 
 
 def _closed_over(function: types.FunctionType) -> list[Any]:
