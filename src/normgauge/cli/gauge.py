@@ -167,8 +167,9 @@ def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> 
     if limit is None:
         return OK
     above = last.log_upper / LN10 > limit
-    shown = "infinite" if math.isinf(last.log_upper) else ceil_log10(last.log_upper)
-    shown += f", since nothing is known of {', '.join(unknown)}," if unknown and math.isinf(last.log_upper) else ""
+    endless = last.log_upper == math.inf
+    shown = "infinite" if endless else ceil_log10(last.log_upper)
+    shown += f", since nothing is known of {', '.join(unknown)}" if unknown and endless else ""
     against = "above" if above else "not above"
     told = f"the upper bound, scope {last.scope}, is {shown} ({last.evidence}), {against} 10^{limit:g}"
     tell_gate("limit", not above, told)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from normgauge.cli.gauge import ABOVE, OK
 from normgauge.core.bound import Scope
+from normgauge.core.spelled import LN10, ceil_log10
 from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.sweep import TrialOutcome, settings_words
 
@@ -82,7 +83,7 @@ def _limit(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], limit: float
     if not above and any(outcome.outdated for outcome in outcomes):
         return Verdict(FAILED)  # why has been said
     largest, worst = max(known, key=lambda pair: pair[0])
-    shown = f"infinite{_cause(worst, scope)}" if largest == math.inf else f"10^{largest:.4g}"
+    shown = f"infinite{_cause(worst, scope)}" if largest == math.inf else ceil_log10(largest * LN10)
     told = f"{above} of {plural(len(outcomes), 'trial')} above 10^{limit:g}; the largest upper bound, scope {scope}, "
     line = f"limit {'FAILED' if above else 'passed'}: {told}is {shown}, of {worst.id} ({settings_words(worst)})"
     return Verdict(ABOVE if above else OK, (line,))
