@@ -87,6 +87,7 @@ REFUSED = {
     "balance": ({"options": {**OPTIONS, "balance": False}}, "settings", "with balance True, b.json False"),
     "estimated": ({"evidence": Evidence.ESTIMATED}, "evidence", "a bound that is proved, b.json estimated"),
     "observed": ({"evidence": Evidence.OBSERVED}, "evidence", "a bound that is proved, b.json observed"),
+    "path": ({"path_dependent": True}, "path", "in b.json the path through the model depends on the data, and off the"),
     "mode": ({"mode": "train"}, "", "a.json was read in mode eval, b.json train"),
     "input": ({"options": {**OPTIONS, "input": "ids"}}, "", "a.json has as its input none, b.json ids"),
     "output": ({"options": {**OPTIONS, "output": "logits"}}, "", "a.json has as its output none, b.json logits"),
@@ -100,7 +101,8 @@ def test_what_cannot_be_compared_is_refused(gate, changes, word, said):
     a, b = reading(scope=scope), reading(**{**changes, "scope": scope})
     code, out, err = gate(a, b)
     assert (code, out) == (1, "") and err.count("\n") == 1
-    assert err.startswith("normgauge: no gate is held: ") and said in err and "Measure both alike" in err
+    assert err.startswith("normgauge: no gate is held: ") and said in err
+    assert ("Measure both alike" in err) == (word != "path")
     assert (f"--allow {word}" in err) == bool(word) and ("--allow" in err) == bool(word)
     others = [part for name in ALLOWED if name != word for part in ("--allow", name)]
     assert gate(a, b, *others)[0] == 1
@@ -170,7 +172,6 @@ def test_ends_of_every_kind(gate, a, b, code, said):
         ({"layers": (layer("f.0", "Linear", 1.0, 0), layer("new", "ReLU", 0.0, 1))}, "(other layers: f.1, head, new)"),
         ({"input_name": "x"}, "(the input input is called x)"),
         ({"evidence": Evidence.COMPUTED}, "(the bound was proved, is computed)"),
-        ({"path_dependent": True}, "(the bound was proved, is proved on the same path)"),
         (
             {"scope": Scope.parse("global"), "batch": OTHERS},
             "(other samples, whose shape alone counts in scope global)",
@@ -220,6 +221,21 @@ def test_estimates_on_both_sides_are_said_to_be_no_proof(gate):
         reading(evidence=Evidence.ESTIMATED), reading(evidence=Evidence.ESTIMATED, log_upper=2.1 * LN10)
     )
     assert code == 0 and "the bound is estimated, not proved" in err
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_bound_on_one_path_alone_is_held_only_where_that_is_allowed(gate, before):
+    """Whatever the committed one is; a committed one alone is compared, since the new bound has no condition."""
+    a, b = reading(path_dependent=before), reading(path_dependent=True, log_upper=2.1 * LN10)
+    code, out, err = gate(a, b)
+    assert (code, out) == (
+        1,
+        "",
+    ) and "off the path traced no bound is known in scope point. Allow it: --allow path" in err
+    code, _, err = gate(a, b, "--allow", "path")
+    assert code == 0 and "off the path traced no bound is known in scope point" in err
+    code, _, err = gate(a, reading(log_upper=2.1 * LN10))
+    assert code == 0 and ("the bound was proved on the same path, is proved" in err) == before
 
 
 def test_a_file_is_not_held_against_itself(tmp_path, capsys):
@@ -370,6 +386,56 @@ def test_words_that_are_allowed_stand_between_blanks_or_commas(script, tmp_path,
     code, _, err = script(*NET, "ci/reading.json", "new.json", ALLOW=allow)
     assert code == 0, err
     assert "growth passed: " in err and "was measured by normgauge 0.1.9" in err
+
+
+STEEPER = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = torch.relu(self.first(x))
+        if h.max() > 1e3:
+            h = 50 * h
+        return self.second(h)
+
+
+build = Net
+"""
+
+
+def test_a_network_that_looks_at_its_data_passes_no_gate_unallowed(script, tmp_path):
+    """In no run: the first one neither, nor where both readings are alike; the lines say what to allow, and how."""
+    (tmp_path / "looks.py").write_text(STEEPER)
+    code, out, err = script("looks.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1")
+    assert (code, out) == (1, "") and "passed" not in err
+    assert "no limit is held" in err and "(proved on the same path)" in err and 'Allow it: ALLOW="path"' in err
+    (tmp_path / "new.json").rename(tmp_path / "kept.json")
+    code, out, err = script("looks.py:build", NET[1], "kept.json", "new.json", QUIET="1")
+    assert (code, out) == (1, "") and err.count('llow it: ALLOW="path"') == 2 and "--allow" not in err
+    code, out, err = script("looks.py:build", NET[1], "kept.json", "new.json", QUIET="1", ALLOW="path")
+    assert (code, out) == (0, "") and err.count("off the path traced no bound is known") == 2
+
+
+def test_no_reading_of_an_earlier_run_is_left_where_nothing_was_measured(script, tmp_path):
+    for settings in ({"GROWTH": "nan"}, {"FIRST": "1"}):
+        (tmp_path / "new.json").write_text("{}")
+        assert script(*NET, "ci/reading.json", "new.json", **settings)[0] == 1
+        assert not (tmp_path / "new.json").exists()
+
+
+def test_what_may_be_allowed_is_said_in_the_words_of_the_script(script, tmp_path):
+    path = tmp_path / "ci/reading.json"
+    path.write_text(json.dumps(forged(json.loads(path.read_text()), batch_digest=OTHERS, normgauge="0.1.9")))
+    code, _, err = script(*NET, "ci/reading.json", "new.json", QUIET="1")
+    assert code == 1 and 'or allow it: ALLOW="samples version"\n' in err and "--allow" not in err
 
 
 def test_the_committed_reading_is_not_overwritten(script, tmp_path):

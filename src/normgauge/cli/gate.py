@@ -5,6 +5,7 @@ A gate that passes on what it cannot compare is worse than none. What two readin
   the file itself, the mode, what was measured   refused, always: edited, compared with itself, a scope read twice
   samples, scopes, settings, version             refused, and may be allowed by a person who knows why
   both ends infinite, a bound that is no proof   likewise
+  a new bound that holds on one path alone       likewise
   class, layers, names, weaker evidence          compared, and named in the line of the verdict
   weights                                        compared, and the verdict says whether they are the same
   slopes found, method, times                    compared: they do not enter the bound
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from normgauge.cli.one_path import PATH, WHY, holds_on_one_path
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
 from normgauge.core.errors import ReadingError
@@ -26,7 +28,7 @@ from normgauge.core.spelled import LN10
 from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.verdict import evidence_words
 
-ALLOWED = ("evidence", "infinite", "samples", "scopes", "settings", "version")
+ALLOWED = ("evidence", "infinite", PATH, "samples", "scopes", "settings", "version")
 SETTINGS = ("effort", "width", "balance")  # what else moves an upper bound; a search moves the lower end alone
 WEAK = (Evidence.ESTIMATED, Evidence.OBSERVED)
 ENDS = ("input", "output")
@@ -119,6 +121,8 @@ class Gate:
             )
         if b.evidence in WEAK and a.evidence != b.evidence:
             yield "evidence", self._unlike("has a bound that is", a.evidence, b.evidence)
+        if holds_on_one_path(b):
+            yield PATH, f"in {self.names[1]} {WHY} in scope {b.scope}"
 
     def _of_samples(self, a: Reading, b: Reading) -> Iterator[Obstacle]:
         silent = [name for name, reading in zip(self.names, (a, b), strict=True) if not reading.batch]
@@ -159,8 +163,10 @@ class Gate:
 
 def _refusal(found: Sequence[Obstacle]) -> str:
     words = list(dict.fromkeys(word for word, _ in found))
-    option = "" if "" in words else f", or allow it: {' '.join(f'--allow {word}' for word in words)}"
-    return f"no gate is held: {'; '.join(dict.fromkeys(said for _, said in found))}. Measure both alike{option}"
+    cures = [] if words == [PATH] else ["measure both alike"]  # there is no other way to measure such a model
+    cures += [] if "" in words else [f"allow it: {' '.join(f'--allow {word}' for word in words)}"]
+    cure = ", or ".join(cures)
+    return f"no gate is held: {'; '.join(dict.fromkeys(said for _, said in found))}. {cure[0].upper()}{cure[1:]}"
 
 
 def growth(a: Reading, b: Reading) -> float:
