@@ -89,6 +89,16 @@ REFUSED = {
     "observed": ({"evidence": Evidence.OBSERVED}, "evidence", "a bound that is proved, b.json observed"),
     "path": ({"path_dependent": True}, "path", "in b.json the path through the model depends on the data, and off the"),
     "mode": ({"mode": "train"}, "", "a.json was read in mode eval, b.json train"),
+    "outputs": (
+        {"notes": ("measured output: 0; not measured: 1",)},
+        "outputs",
+        "a.json has one output, b.json several outputs (measured output: 0; not measured: 1)",
+    ),
+    "inputs": (
+        {"notes": ("measured in input; the other inputs are held fixed: input 1",)},
+        "inputs",
+        "a.json has one input, b.json several inputs (measured in input; the other inputs are held fixed: input 1)",
+    ),
     "input": ({"options": {**OPTIONS, "input": "ids"}}, "", "a.json has as its input none, b.json ids"),
     "output": ({"options": {**OPTIONS, "output": "logits"}}, "", "a.json has as its output none, b.json logits"),
 }
@@ -214,6 +224,32 @@ def test_the_same_layers_wired_in_another_way(gate):
     assert "the same layers wired in another way" in gate(a, b, "--fail-above", "9")[2]
     again = replace(gauge(Net(True), batch, search=False), seconds={"rules": 0.5})  # else equal where both took no time
     assert gate(a, again)[2].endswith("stayed; allowed are 0.3 (same weights)\n")
+
+
+class Ends(nn.Module):
+    """A linear map that is given and returns so many tensors; the measured ones are the first."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.map = nn.Linear(3, 3)
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = self.map(sum(given))
+        return tuple(found * (i + 1) for i in range(self.outputs))
+
+
+@pytest.mark.parametrize(("ends", "word"), [((1, 2), "outputs"), ((2, 1), "inputs"), ((7, 1), "inputs")])
+def test_ends_that_came_or_went_are_refused(gate, ends, word):
+    """On networks, in both directions: which tensor was measured is not known from the options, which ask for none."""
+    fewer = (8, 1) if ends == (7, 1) else (1, 1)  # more than are named
+    readings = [gauge(Ends(*those), (torch.ones(2, 3),) * those[0], search=False) for those in (fewer, ends)]
+    for a, b in (readings, readings[::-1]):
+        code, out, err = gate(a, b, "--fail-above", "9")
+        assert (code, out) == (1, "") and f"or allow it: --allow {word}\n" in err
+        assert gate(a, b, "--fail-above", "9", "--allow", word)[0] == 0
 
 
 def test_estimates_on_both_sides_are_said_to_be_no_proof(gate):

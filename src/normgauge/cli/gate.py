@@ -2,8 +2,9 @@
 
 A gate that passes on what it cannot compare is worse than none. What two readings may differ in, and what is done:
 
-  the file itself, the mode, what was measured   refused, always: edited, compared with itself, a scope read twice
+  the file itself, the mode, what was asked for  refused, always: edited, compared with itself, a scope read twice
   samples, scopes, settings, version             refused, and may be allowed by a person who knows why
+  how many inputs and outputs, which was taken   likewise: another output may have come before the measured one
   both ends infinite, a bound that is no proof   likewise
   a new bound that holds on one path alone       likewise
   class, layers, names, weaker evidence          compared, and named in the line of the verdict
@@ -23,12 +24,13 @@ from normgauge.cli.one_path import PATH, WHY, holds_on_one_path
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
 from normgauge.core.errors import ReadingError
+from normgauge.core.first_notes import measured_ends
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.verdict import evidence_words
 
-ALLOWED = ("evidence", "infinite", PATH, "samples", "scopes", "settings", "version")
+ALLOWED = ("evidence", "infinite", "inputs", "outputs", PATH, "samples", "scopes", "settings", "version")
 SETTINGS = ("effort", "width", "balance")  # what else moves an upper bound; a search moves the lower end alone
 WEAK = (Evidence.ESTIMATED, Evidence.OBSERVED)
 ENDS = ("input", "output")
@@ -102,6 +104,10 @@ class Gate:
         for end in ENDS:
             if a.options.get(end) != b.options.get(end):
                 yield "", self._unlike(f"has as its {end}", *(_shown(r.options.get(end)) for r in (a, b)))
+        ends = [measured_ends(r.notes) for r in (a, b)]
+        for word in ends[0]:
+            if ends[0][word] != ends[1][word]:
+                yield word, self._unlike("has", ends[0][word], ends[1][word])
         if a.scope.kind != "global" or a.together or b.together:
             yield from self._of_samples(a, b)
         for key in SETTINGS:
