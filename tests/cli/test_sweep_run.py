@@ -55,6 +55,9 @@ def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
     data = json.loads((tmp_path / "n.json").read_text())
     assert data == json.loads((tmp_path / "sweeps/n/results.json").read_text())
     assert [point["done"] for point in data["points"]] == [2, 2]
+    assert "at most, point: proved." in out
+    held = {"evidence": "proved", "path_dependent": False, "failure_probability": 0.0}
+    assert all(trial["known"] == {"point": held} for trial in data["trials"])
     values = [trial["values"]["test_loss"] for trial in data["trials"][:2]]
     assert data["points"][0]["mean"]["test_loss"] == pytest.approx(sum(values) / 2)
     assert data["points"][0]["std"]["test_loss"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
@@ -62,8 +65,9 @@ def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
         rows = list(csv.DictReader(stream))
     assert [row["id"] for row in rows] == [trial["id"] for trial in data["trials"]]
     assert float(rows[3]["test_loss"]) == data["trials"][3]["values"]["test_loss"]
+    assert {row["point.evidence"] for row in rows} == {"proved"}
     text = page.read_text(encoding="utf-8")
-    assert "mean ± standard deviation over seeds" in text and "the upper bound on the slope, proved" in text
+    assert "mean ± standard deviation over seeds" in text and "at most, point: proved." in text
     assert text.count("<figcaption>") == 2 and "Content-Security-Policy" in text
 
     begun = {trial["id"]: trial["attempts"] for trial in data["trials"]}
@@ -304,3 +308,33 @@ def test_the_examples_pass_every_check(sweep):
     for path, count in ((folder / "sweep.toml", 24), (folder / "sweep_random.toml", 20)):
         code, out, err = sweep(str(path), "--dry-run")
         assert (code, err) == (0, "") and f"{count} trials" in out
+
+
+LOOKS = """
+from torch import nn
+from normgauge.lab.zoo import mlp
+
+class Looks(nn.Module):
+    def forward(self, x):
+        return 50 * x if x.max() > 1e9 else x
+
+def build(look=True):
+    return nn.Sequential(mlp((64, 8, 10)), Looks()) if look else mlp((64, 8, 10))
+"""
+
+
+def test_a_sweep_tells_how_its_bounds_are_known_and_passes_no_limit_on_one_path(sweep, tmp_path):
+    head = HEAD.replace('build = "mlp"', 'build = "looks.py:build"').replace("sizes = [64, 8, 10]", "")
+    both = '[grid]\n"network.options.look" = [true, false]'
+    path = written(tmp_path, both, head=head.replace("epochs = 2", "epochs = 1"), top="monitor = false\nname = 'n'")
+    (tmp_path / "looks.py").write_text(LOOKS)
+    code, out, err = sweep(str(path), "--fail-above", "9", "--html", "n.html", "--json", "n.json")
+    trials = json.loads((tmp_path / "n.json").read_text())["trials"]
+    one, other = (trial["id"] for trial in trials)
+    told = f"at most, point: proved on the same path in 1: {one}; proved in 1: {other}."
+    assert code == 1 and f"no limit is held: in {one} the path through" in err and "Allow it: --allow path" in err
+    assert told in " ".join(out.split()) and told in (tmp_path / "n.html").read_text(encoding="utf-8")
+    assert [trial["known"]["point"]["path_dependent"] for trial in trials] == [True, False]
+    with (tmp_path / "sweeps/n/results.csv").open() as stream:
+        assert [row["point.evidence"] for row in csv.DictReader(stream)] == ["proved on the same path", "proved"]
+    assert sweep(str(path), "--show", "--fail-above", "9", "--allow", "path")[0] == 0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from normgauge.core import reference
-from normgauge.core.bound import Evidence
+from normgauge.core.bound import Evidence, Known
 from normgauge.core.first_notes import measured_output
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Reading
@@ -84,7 +84,7 @@ def refutation_sentence(reading: Reading) -> str:
     )
 
 
-def evidence_words(reading: Reading) -> str:
+def evidence_words(reading: Reading | Known) -> str:
     """The evidence in a few words, with what it is subject to."""
     path = " on the same path" if reading.path_dependent and reading.evidence is not Evidence.UNKNOWN else ""
     chance = reading.failure_probability

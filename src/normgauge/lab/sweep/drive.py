@@ -88,6 +88,7 @@ class Folder:
             seconds=record.seconds,
             error=record.error if status == "failed" else "",
             notes=() if result is None else result.notes,
+            known={} if result is None else result.known,
             outdated=result is not None and self._changed(trial, record),
         )
 
