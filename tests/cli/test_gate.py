@@ -299,6 +299,20 @@ def test_no_gate_is_held_against_a_file_that_was_edited(gate, tmp_path, capsys):
     assert "A was edited after it was written" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_bound_that_was_edited_is_not_called_refuted(gate, tmp_path, capsys):
+    """No rule is wrong where a hand wrote a smaller bound: it says so first, and a gate is not held."""
+    gate(reading(), reading())
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "log10_upper": -3.0}))
+    both = ["diff", str(path), str(tmp_path / "b.json")]
+    assert main([*both, "--fail-above", "9"]) == 1
+    assert "was edited after it was written" in capsys.readouterr().err
+    assert main(both) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "point: A: EDITED after it was written: at the samples a slope of" in out
+    assert "so neither counts. Measure again." in out and "REFUTED" not in out and "a rule is wrong" not in out
+
+
 def test_a_refuted_bound_comes_before_all_else(gate):
     low = {"log_lower": 9.0, "samples": ()}
     code, _, err = gate(reading(), reading(batch=OTHERS, **low))

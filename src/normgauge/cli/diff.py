@@ -98,7 +98,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refutations(a: Sequence[Reading], b: Sequence[Reading]) -> list[str]:
-    refuted = [(name, r) for name, side in (("A", a), ("B", b)) for r in side if r.log_refuted is not None]
+    """What refutes a bound as it was measured; numbers that were edited refute nothing."""
+    refuted = [
+        (name, r) for name, side in (("A", a), ("B", b)) for r in side if r.log_refuted is not None and not r.edited
+    ]
     return [f"{name}: {refutation_sentence(reading)}" for name, reading in refuted]
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from normgauge.cli.one_path import PATH, WHY, holds_on_one_path
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
+from normgauge.core.compare import wiring
 from normgauge.core.errors import ReadingError
 from normgauge.core.first_notes import measured_ends
 from normgauge.core.reading import Reading
@@ -152,7 +153,7 @@ class Gate:
         others = list(dict.fromkeys(name for name, _ in (rows[0].keys() ^ rows[1].keys())))
         if others:
             yield f"other layers: {shortened_names(sorted(others), NAMED)}"
-        elif _wiring(a) != _wiring(b):
+        elif wiring(a) != wiring(b):
             yield "the same layers wired in another way"
         if a.input_name != b.input_name:
             yield f"the input {a.input_name} is called {b.input_name}"
@@ -188,11 +189,6 @@ def growth_words(a: Reading, b: Reading, decades: float) -> str:
         return "was 0 and is not any more" if decades > 0 else "is 0 now"
     shown = f"{abs(decades):.4f}" if abs(decades) >= 5e-5 else "less than 0.0001"
     return f"{'grew' if decades > 0 else 'fell'} by {shown} decades" if decades else "stayed"
-
-
-def _wiring(reading: Reading) -> list[tuple[Any, ...]]:
-    """Which step reads which; empty where a reading has no proof."""
-    return [] if reading.proof is None else [(step.layer, step.inputs, step.output) for step in reading.proof.steps]
 
 
 def _weakness(reading: Reading) -> tuple[Evidence, bool]:

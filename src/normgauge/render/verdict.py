@@ -70,13 +70,18 @@ def opening_sentences(reading: Reading) -> list[str]:
 
 
 def refutation_sentence(reading: Reading) -> str:
-    """What refutes a bound, in a sentence."""
+    """What refutes a bound, in a sentence; of an edited file, that its numbers do not go together."""
     seen = next(contradictions(reading), None)
     if seen is None:  # a file that says no more
         return (
             f"REFUTED {scope_words(reading.scope)}: a slope was found above the bound, which is wrong and taken back."
         )
     at = f" at {seen.where}" if seen.where else ""
+    if reading.edited:
+        return (
+            f"EDITED after it was written: {scope_words(reading.scope)} a slope of "
+            f"{format_factor(seen.slope, DOWN)}{at} stands beside a bound of {format_factor(seen.bound, UP)}, so neither counts. Measure again."
+        )
     doubt = "another path of the data is steeper, or a rule is wrong" if reading.path_dependent else "a rule is wrong"
     return (
         f"REFUTED {scope_words(reading.scope)}: a slope of {format_factor(seen.slope, DOWN)} was found{at}, where at "
