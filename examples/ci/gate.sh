@@ -10,6 +10,7 @@
 #      ones, perhaps); a committed reading that is missing, was edited or cannot be compared: other samples, scopes,
 #      settings or version of normgauge; a bound that holds only where the data take the path traced, since the model has
 #      an `if` on them. ALLOW="samples version path" holds the gate all the same
+# MODEL is built and measured twice, since weights may be held where no digest finds them.
 # The gate judges what is proved, so no time goes into a search for steep slopes. NEW.json is written wherever the network
 # could be measured, and is not there else: to accept a change, copy it over COMMITTED.json and commit that. The first
 # time, before there is one, run it with FIRST=1. QUIET=1 leaves out the tables.
@@ -55,7 +56,7 @@ here() {  # what can be allowed is said as this script takes it
 # shellcheck disable=SC2086  # two words or none
 here normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" $path || worse $?
 if [ "$status" = 4 ] || [ ! -f "$new" ]; then exit "$status"; fi
-if ! verified "$new" --model "$model"; then
+if ! verified "$new" --model "$model" --batch "$batch"; then
     echo "$new is not verified. If the weights are others when $model is built again, load them from a file" >&2
     worse 1
 fi

@@ -20,8 +20,10 @@ from torch import nn
 from normgauge.cli import main
 from normgauge.cli.gate import ALLOWED, growth_words
 from normgauge.cli.gauge import gauge_json
+from normgauge.cli.remeasure import other_weights
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.checker import digest
+from normgauge.core.compare import NO_WEIGHTS
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.core.version import __version__
@@ -198,12 +200,24 @@ def test_what_a_person_should_know_stands_in_the_line_of_the_verdict(gate, chang
 
 @pytest.mark.parametrize(
     ("weights", "said"),
-    [(SAMPLES, "(same weights)"), (OTHERS, "(other weights)"), ("", None)],
-    ids=["same", "other", "no"],
+    [
+        (SAMPLES, "(same parameters and buffers)"),
+        (OTHERS, "(other weights)"),
+        (NO_WEIGHTS, "(no parameters or buffers to compare)"),
+        ("", None),
+    ],
+    ids=["same", "other", "none in it", "no"],
 )
 def test_the_verdict_says_whether_the_weights_are_the_same(gate, weights, said):
     code, _, err = gate(reading(weights=SAMPLES), reading(weights=weights, log_upper=2.1 * LN10))
-    assert code == 0 and ((said in err) if said else "weights" not in err)
+    assert code == 0 and ((said in err) if said else "weights" not in err and "buffers" not in err)
+
+
+def test_two_models_without_parameters_are_not_called_the_same(gate):
+    a, b = reading(weights=NO_WEIGHTS), reading(weights=NO_WEIGHTS, log_upper=2.1 * LN10)
+    code, out, err = gate(a, b)
+    assert code == 0 and "(no parameters or buffers to compare)" in err and "same" not in err
+    assert "are the same in A and B" not in " ".join(out.split())
 
 
 def test_the_same_layers_wired_in_another_way(gate):
@@ -223,7 +237,7 @@ def test_the_same_layers_wired_in_another_way(gate):
     a, b = (gauge(Net(skips), batch, search=False) for skips in (True, False))
     assert "the same layers wired in another way" in gate(a, b, "--fail-above", "9")[2]
     again = replace(gauge(Net(True), batch, search=False), seconds={"rules": 0.5})  # else equal where both took no time
-    assert gate(a, again)[2].endswith("stayed; allowed are 0.3 (same weights)\n")
+    assert gate(a, again)[2].endswith("stayed; allowed are 0.3 (same parameters and buffers)\n")
 
 
 class Ends(nn.Module):
@@ -310,7 +324,7 @@ def test_a_bound_that_was_edited_is_not_called_refuted(gate, tmp_path, capsys):
     assert main(both) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "point: A: EDITED after it was written: at the samples a slope of" in out
-    assert "so neither counts. Measure again." in out and "REFUTED" not in out and "a rule is wrong" not in out
+    assert "neither counts. Measure again." in out and "REFUTED" not in out and "a rule is wrong" not in out
 
 
 def test_a_refuted_bound_comes_before_all_else(gate):
@@ -412,6 +426,41 @@ def test_weights_that_are_others_each_time(script, tmp_path):
     code, _, err = script("fresh.py:build", NET[1], "none.json", "new.json", FIRST="1")
     assert code == 1 and "limit passed" in err and "weights_digest: the weights are not those that were measured" in err
     assert "If the weights are others when fresh.py:build is built again, load them from a file" in err
+
+
+LISTED = """
+import random
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.maps, self.factor = [torch.ones(3, 8)], 1 + random.random()
+
+    def forward(self, x):
+        return self.factor * (x @ self.maps[0].to(x.dtype).T)
+
+
+build = Net
+"""
+
+
+def test_numbers_that_are_no_parameters_and_others_each_time(script, tmp_path):
+    """No digest holds them; the second measurement finds other bounds, and verify alone says that it cannot tell."""
+    (tmp_path / "listed.py").write_text(LISTED)
+    code, _, err = script("listed.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1")
+    assert code == 1 and "limit passed" in err and "the stored bound could not be confirmed" in err
+    (tmp_path / "still.py").write_text(LISTED.replace("random.random()", "1"))
+    code, _, err = script("still.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1")
+    assert code == 0, err
+
+
+def test_verify_does_not_compare_two_digests_of_nothing():
+    (told,) = other_weights(NO_WEIGHTS, NO_WEIGHTS, measured=False)
+    assert "no parameters or buffers to compare; give --batch" in told
+    assert not list(other_weights(NO_WEIGHTS, NO_WEIGHTS, measured=True))
 
 
 @pytest.mark.parametrize(

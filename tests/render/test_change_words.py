@@ -90,7 +90,7 @@ def test_no_sentence_contradicts_another_or_the_numbers(difference):
     )
     bracket = said(difference, rf"Undecided .*: the brackets (overlap|are apart by rounding alone), from {NUMBER} to "
                                rf"{NUMBER} in A and from {NUMBER} to {NUMBER} in B\.")  # fmt: skip
-    weights = said(difference, r"The weights are the same in A and B\b.*")
+    weights = said(difference, r"The parameters and buffers are the same in A and B\b.*")
     nothing = said(difference, r"Nothing that counts has changed\.")
     gauge = said(difference, r"The same capacity in another gauge.*, the bound (.*)\.")
     counts = said(difference, r"The median .*: sample by sample B is steeper on (\d), A on (\d)\b.*")
@@ -155,7 +155,7 @@ def test_a_network_of_no_slope_has_a_finite_bound():
 def test_the_same_weights_are_not_compared_with_themselves():
     one = at(2.0, 1.0, weights="sha256:x")
     told = difference_verdict(compare_readings(one, one))
-    assert told[1:] == ["The weights are the same in A and B.", "Nothing that counts has changed."]
+    assert told[1:] == ["The parameters and buffers are the same in A and B.", "Nothing that counts has changed."]
 
 
 @pytest.mark.parametrize("batches", [("sha256:a", "sha256:b")])
@@ -175,8 +175,14 @@ def changed(**changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"layers": (layer("f.0", "Linear", 1.0, 0), layer("mul", "mul", 0.4, 1))}, "the code"),
-        ({"layers": (layer("f.0", "Linear", 1.4, 0), *reading().layers[1:])}, "the code"),
+        (
+            {"layers": (layer("f.0", "Linear", 1.0, 0), layer("mul", "mul", 0.4, 1))},
+            "the code, or numbers it holds elsewhere",
+        ),
+        (
+            {"layers": (layer("f.0", "Linear", 1.4, 0), *reading().layers[1:])},
+            "the code, or numbers it holds elsewhere",
+        ),
         ({"version": "0.1.9"}, "how they were measured"),
         ({"scope": Scope.parse("point"), "options": {"effort": "quick"}}, "how they were measured"),
     ],
@@ -184,12 +190,12 @@ def changed(**changes: object) -> list[str]:
 def test_what_differs_beside_the_weights_is_what_was_seen_to_differ(changes, said):
     """Where it is the code, the networks are two, and which is steeper is told."""
     told = changed(**changes)
-    assert f"The weights are the same in A and B: what differs is {said}." in told
-    assert any("steeper" in sentence for sentence in told) == (said == "the code")
+    assert f"The parameters and buffers are the same in A and B: what differs is {said}." in told
+    assert any("steeper" in sentence for sentence in told) == (said == "the code, or numbers it holds elsewhere")
 
 
 def test_what_differs_unseen_is_not_named():
-    assert "The weights are the same in A and B: what else differs was not stored." in changed()
+    assert "The parameters and buffers are the same in A and B: what else differs was not stored." in changed()
 
 
 def test_in_a_ball_the_steepest_sample_is_named_and_the_others_counted():

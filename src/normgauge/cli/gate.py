@@ -8,7 +8,7 @@ A gate that passes on what it cannot compare is worse than none. What two readin
   both ends infinite, a bound that is no proof   likewise
   a new bound that holds on one path alone       likewise
   class, layers, names, weaker evidence          compared, and named in the line of the verdict
-  weights                                        compared, and the verdict says whether they are the same
+  parameters, buffers                            compared, and the verdict says whether they are the same
   slopes found, method, times                    compared: they do not enter the bound
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from normgauge.cli.one_path import PATH, WHY, holds_on_one_path
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
-from normgauge.core.compare import wiring
+from normgauge.core.compare import NO_WEIGHTS, same_weights, wiring
 from normgauge.core.errors import ReadingError
 from normgauge.core.first_notes import measured_ends
 from normgauge.core.reading import Reading
@@ -145,8 +145,10 @@ class Gate:
         """What a gate compares and a person should know."""
         if a == b:
             yield "alike to the seconds they took: perhaps one measurement"
-        elif a.weights and b.weights:
-            yield "same weights" if a.weights == b.weights else "other weights"
+        elif (same := same_weights(a.weights, b.weights)) is not None:
+            yield "same parameters and buffers" if same else "other weights"
+        elif NO_WEIGHTS in (a.weights, b.weights):
+            yield "no parameters or buffers to compare"
         if a.model != b.model:
             yield f"another model: {a.model} became {b.model}"
         rows = [{(layer.name, layer.kind): None for layer in reading.layers} for reading in (a, b)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from normgauge.core.spelled import LN10, spell_number, to_log10
 
 ADDED, REMOVED, REPLACED, KEPT = "added", "removed", "kind changed", "kept"
 SAME = 0.01 * LN10  # a hundredth of a decade: below it two bounds are nearly the same
+NO_WEIGHTS = f"sha256:{hashlib.sha256().hexdigest()}"  # the digest of a model without parameters and buffers
 GAUGE = 0.5 * LN10  # how far a product of norms must move before its gauge is blamed
 
 
@@ -105,8 +107,8 @@ class Difference:
         a, b = self.a, self.b
         if any(layer.status != KEPT for layer in self.layers) or wiring(a) != wiring(b):
             return True
-        alike = a.weights == b.weights != "" and a.batch == b.batch != "" and not self.other_settings
-        return alike and any(abs(layer.gain.by or 0.0) > SAME for layer in self.layers)
+        alike = same_weights(a.weights, b.weights) and a.batch == b.batch != "" and not self.other_settings
+        return bool(alike) and any(abs(layer.gain.by or 0.0) > SAME for layer in self.layers)
 
     @property
     def other_settings(self) -> bool:
@@ -177,6 +179,11 @@ def compare_readings(a: Reading, b: Reading) -> Difference:
         layers=tuple(sorted(_layers(a, b, shares), key=lambda layer: -layer.size)),
         rest=rest,
     )
+
+
+def same_weights(a: str, b: str) -> bool | None:
+    """Whether two digests are of the same parameters and buffers; None where one has none, or there are none in it."""
+    return None if {a, b} & {"", NO_WEIGHTS} else a == b
 
 
 def wiring(reading: Reading) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import permutations
 
 from normgauge.core.bound import Evidence
-from normgauge.core.compare import KEPT, SAME, Difference
+from normgauge.core.compare import KEPT, SAME, Difference, same_weights
 from normgauge.core.reading import FEW, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import DOWN, UP, format_factor, known_digits, scope_words, signed_decades
@@ -40,17 +40,17 @@ def growth_sentence(difference: Difference) -> str:
 
 
 def weights_sentence(difference: Difference) -> str:
-    """That the weights are the same, and what else is known to differ; empty where they are not."""
+    """That all in the digest is the same, and what else is known to differ; empty where they are not."""
     if not _same_weights(difference):
         return ""
     differ = {
-        "the code": difference.other_code,
+        "the code, or numbers it holds elsewhere": difference.other_code,
         "the samples": difference.a.batch != difference.b.batch,
         "how they were measured": difference.other_settings,
     }
     named = " and ".join(what for what, does in differ.items() if does)
     unnamed = "" if is_unchanged(difference) else ": what else differs was not stored"
-    return f"The weights are the same in A and B{f': what differs is {named}' if named else unnamed}."
+    return f"The parameters and buffers are the same in A and B{f': what differs is {named}' if named else unnamed}."
 
 
 def steeper_sentence(difference: Difference) -> str:
@@ -110,7 +110,7 @@ def _around_samples(a: Reading, b: Reading) -> list[str]:
 
 
 def _same_weights(difference: Difference) -> bool:
-    return difference.a.weights == difference.b.weights != ""
+    return same_weights(difference.a.weights, difference.b.weights) is True
 
 
 def gauge_sentence(difference: Difference) -> str:

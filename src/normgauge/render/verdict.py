@@ -80,7 +80,7 @@ def refutation_sentence(reading: Reading) -> str:
     if reading.edited:
         return (
             f"EDITED after it was written: {scope_words(reading.scope)} a slope of "
-            f"{format_factor(seen.slope, DOWN)}{at} stands beside a bound of {format_factor(seen.bound, UP)}, so neither "
+            f"{format_factor(seen.slope, DOWN)}{at} stands beside a bound of {format_factor(seen.bound, UP)}: neither "
             "counts. Measure again."
         )
     doubt = "another path of the data is steeper, or a rule is wrong" if reading.path_dependent else "a rule is wrong"
