@@ -92,11 +92,11 @@ def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
     )
     code, out, _ = sweep(str(path), "--html", "o.html")
     assert code == 0 and "2 of 4 trials done, 2 failed." in out
-    assert "A trial is given up after 2 attempts (run.retries); the same command tries it again" in " ".join(
+    assert "In one run a trial is given up after 2 attempts (run.retries); the same command tries it again" in " ".join(
         out.split()
     )
-    assert "(how raise, seed 0), 2 attempts: ValueError: no such network today" in " ".join(out.split())
-    assert "(how exit, seed 0), 2 attempts: about to leave" in out
+    assert "(how raise, seed 0), 2 attempts in all: ValueError: no such network today" in " ".join(out.split())
+    assert "(how exit, seed 0), 2 attempts in all: about to leave" in out
     trials = json.loads((tmp_path / "o/results.json").read_text())["trials"]
     assert [trial["attempts"] for trial in trials] == [1, 2, 2, 2] and trials[3]["status"] == "done"
     assert "no such network today" in (tmp_path / "o.html").read_text()
@@ -187,9 +187,9 @@ def test_a_helper_that_changed_is_told_and_run_again(sweep, tmp_path):
     code, out, _ = sweep(str(path), "--fresh", "--json", "b.json")
     assert code == 0 and "earlier version" not in out
     (again,) = json.loads((tmp_path / "b.json").read_text())["trials"]
-    assert not again["outdated"] and again["attempts"] == 2 and again["values"] != trial["values"]
+    assert not again["outdated"] and again["attempts"] == 1 and again["values"] != trial["values"]
     assert sweep(str(path), "--fresh", "--json", "b.json")[0] == 0
-    assert json.loads((tmp_path / "b.json").read_text())["trials"][0]["attempts"] == 2
+    assert json.loads((tmp_path / "b.json").read_text())["trials"][0]["attempts"] == 1
 
 
 def test_weights_that_changed_pass_no_gate(sweep, tmp_path):
@@ -223,9 +223,12 @@ def test_weights_that_changed_pass_no_gate(sweep, tmp_path):
 def test_everything_can_run_again(sweep, tmp_path):
     """What nothing can see has changed, such as the data."""
     path = written(tmp_path, '[run]\nout = "o"', top="monitor = false")
-    for arguments, attempts in (((), 1), (("--fresh",), 1), (("--fresh-all",), 2)):
+    written_at = set()
+    for arguments, runs in (((), 1), (("--fresh",), 1), (("--fresh-all",), 2)):
         assert sweep(str(path), *arguments, "--json", "a.json")[0] == 0
-        assert json.loads((tmp_path / "a.json").read_text())["trials"][0]["attempts"] == attempts
+        (trial,) = json.loads((tmp_path / "a.json").read_text())["trials"]
+        written_at.add((tmp_path / "o/trials" / trial["id"] / "result.json").stat().st_mtime_ns)
+        assert trial["attempts"] == 1 and len(written_at) == runs  # those before it are of another result
 
 
 def test_trials_whose_sweep_was_killed_are_said_to_go_on(sweep, tmp_path):
@@ -245,9 +248,14 @@ def test_trials_whose_sweep_was_killed_are_said_to_go_on(sweep, tmp_path):
 
 def test_all_failed_is_an_exit_code(sweep, tmp_path):
     path = written(tmp_path, '[grid]\n"network.options.how" = ["raise"]', "[run]\nretries = 0", head=OWN)
-    code, out, _ = sweep(str(path))
+    code, out, err = sweep(str(path))
+    assert err.splitlines()[-1].startswith("normgauge: every trial failed: ")
     assert code == 1 and "0 of 1 trial done, 1 failed." in out and "Sweep a" not in out
-    assert "1 attempt: " in out and "1 attempts" not in out and "given up after 1 attempt " in out
+    assert (
+        "1 attempt in all: " in out
+        and "1 attempts" not in out
+        and "In one run a trial is given up after 1 attempt " in " ".join(out.split())
+    )
 
 
 def test_data_that_are_not_there(sweep, tmp_path, monkeypatch):

@@ -195,7 +195,9 @@ def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[Tr
     outdated = [str(folder.place(t)) for t, o in zip(trials, outcomes, strict=True) if o.outdated]
     if "failed" in statuses:
         tries = plural(retries + 1, "attempt")
-        told.append(f"A trial is given up after {tries} (run.retries); the same command tries it again as often.")
+        told.append(
+            f"In one run a trial is given up after {tries} (run.retries); the same command tries it again as often."
+        )
     if begun:
         running = is_locked(folder.out / LOCK)
         told.append(f"{begun} running." if running else f"{begun} stopped: the same command goes on with them.")

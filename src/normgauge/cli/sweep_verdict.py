@@ -64,7 +64,8 @@ def _failures(outcomes: Sequence[TrialOutcome], strict: bool) -> Verdict:
     failed = [outcome.id for outcome in outcomes if outcome.status == "failed"]
     lacking = [outcome.id for outcome in outcomes if outcome.not_gauged]
     if not strict:
-        return Verdict(FAILED if failed and len(failed) == len(outcomes) else OK)
+        every = bool(failed) and len(failed) == len(outcomes)
+        return Verdict(FAILED, (f"every trial failed: {_named(failed)}",)) if every else Verdict(OK)
     found = ((failed, "failed"), (lacking, "could not be gauged"))
     words = [f"{len(names)} {what}: {_named(names)}" for names, what in found if names]
     if not words:

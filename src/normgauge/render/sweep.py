@@ -212,7 +212,7 @@ def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, nam
 def trial_failures(outcomes: Sequence[TrialOutcome]) -> list[str]:
     """A sentence for each failed trial, with the last line of its error."""
     return [
-        f"failed: {outcome.id} ({settings_words(outcome)}), {plural(outcome.attempts, 'attempt')}: "
+        f"failed: {outcome.id} ({settings_words(outcome)}), {plural(outcome.attempts, 'attempt')} in all: "
         + (outcome.error.splitlines() or ["no reason given"])[-1]
         for outcome in outcomes
         if outcome.status == "failed"

@@ -12,6 +12,7 @@ from normgauge.lab.sweep.attempt import Ended
 from normgauge.lab.sweep.engine import Engine
 from normgauge.lab.sweep.files import (
     CHECKPOINT,
+    RECORD,
     RESULT,
     Record,
     Result,
@@ -113,8 +114,8 @@ class Folder:
         )
 
     def forget(self, trial: SweepTrial) -> None:
-        """Take a trial's result away, and what it would resume from: it is to run again."""
-        for name in (RESULT, CHECKPOINT):
+        """Take a trial's result away, what it would resume from, and its count of attempts: it is to run again."""
+        for name in (RESULT, CHECKPOINT, RECORD):
             (self.place(trial) / name).unlink(missing_ok=True)
 
     def begin(self, trial: SweepTrial) -> Path:
