@@ -8,7 +8,9 @@
 #   3  the proved upper bound exceeds 10^LIMIT, or grew by more than GROWTH decades, whatever else is wrong
 #   1  a mistake; a reading, new or committed, that does not hold together; other weights when MODEL is built again (random
 #      ones, perhaps); a committed reading that is missing, was edited or cannot be compared: other samples, scopes,
-#      settings or version of normgauge. ALLOW="samples version" holds the gate all the same
+#      settings or version of normgauge; a bound that holds only where the data take the path traced, since the model has
+#      an `if` on them. ALLOW="samples version path" holds the gate all the same
+# MODEL is built and measured twice, since weights may be held where no digest finds them.
 # The gate judges what is proved, so no time goes into a search for steep slopes. NEW.json is written wherever the network
 # could be measured, and is not there else: to accept a change, copy it over COMMITTED.json and commit that. The first
 # time, before there is one, run it with FIRST=1. QUIET=1 leaves out the tables.
@@ -21,13 +23,18 @@ trap 'code=$?; [ "$code" = 0 ] && echo "gate.sh: passed" >&2 || echo "gate.sh: F
 if [ "$committed" = "$new" ] || [ "$committed" -ef "$new" ]; then
     echo "COMMITTED and NEW are one file, $new, which would be overwritten: give the new reading another name" >&2
     exit 1
-elif [ -n "${FIRST:-}" ] && [ -e "$committed" ]; then
+fi
+rm -f "$new"  # one of an earlier run would be taken for that of this network
+if [ -n "${FIRST:-}" ] && [ -e "$committed" ]; then
     echo "FIRST=1, but there is a reading at $committed: leave FIRST out, or remove that" >&2
     exit 1
 fi
 if [ -n "${QUIET:-}" ]; then exec > /dev/null; fi
-words=${ALLOW:-} allowed=""
-for word in ${words//,/ }; do allowed+=" --allow $word"; done
+words=${ALLOW:-} allowed="" path=""
+for word in ${words//,/ }; do
+    allowed+=" --allow $word"
+    if [ "$word" = path ]; then path="--allow path"; fi
+done
 # shellcheck disable=SC2086  # a list of words
 if ! normgauge diff --fail-above "$growth" $allowed --help > /dev/null; then  # reads what stands before --help
     echo "GROWTH=$growth${words:+ ALLOW=\"$words\"}: expected decades, as in 0.3, and words as in \"samples version\"" >&2
@@ -42,11 +49,14 @@ verified() {  # what is wrong is said with QUIET=1 too
     local told
     if told=$(normgauge verify "$@"); then echo "$told"; else echo "$told" >&2 && return 1; fi
 }
+here() {  # what can be allowed is said as this script takes it
+    { "$@" 2>&1 >&3 | sed -e 's/llow it: --allow \(.*\)$/llow it: ALLOW="\1"/' -e 's/ --allow / /g' >&2; } 3>&1
+}
 
-rm -f "$new"  # one of an earlier run would be taken for that of this network
-normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" || worse $?
-if [ "$status" != 0 ] && [ "$status" != 3 ]; then exit "$status"; fi
-if ! verified "$new" --model "$model"; then
+# shellcheck disable=SC2086  # two words or none
+here normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" $path || worse $?
+if [ "$status" = 4 ] || [ ! -f "$new" ]; then exit "$status"; fi
+if ! verified "$new" --model "$model" --batch "$batch"; then
     echo "$new is not verified. If the weights are others when $model is built again, load them from a file" >&2
     worse 1
 fi
@@ -60,6 +70,6 @@ elif ! verified "$committed"; then
     worse 1
 else
     # shellcheck disable=SC2086  # a list of words
-    normgauge diff "$committed" "$new" --fail-above "$growth" $allowed || worse $?
+    here normgauge diff "$committed" "$new" --fail-above "$growth" $allowed || worse $?
 fi
 exit "$status"

@@ -20,8 +20,10 @@ from torch import nn
 from normgauge.cli import main
 from normgauge.cli.gate import ALLOWED, growth_words
 from normgauge.cli.gauge import gauge_json
+from normgauge.cli.remeasure import other_weights
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.checker import digest
+from normgauge.core.compare import NO_WEIGHTS
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.core.version import __version__
@@ -87,7 +89,18 @@ REFUSED = {
     "balance": ({"options": {**OPTIONS, "balance": False}}, "settings", "with balance True, b.json False"),
     "estimated": ({"evidence": Evidence.ESTIMATED}, "evidence", "a bound that is proved, b.json estimated"),
     "observed": ({"evidence": Evidence.OBSERVED}, "evidence", "a bound that is proved, b.json observed"),
+    "path": ({"path_dependent": True}, "path", "in b.json the path through the model depends on the data, and off the"),
     "mode": ({"mode": "train"}, "", "a.json was read in mode eval, b.json train"),
+    "outputs": (
+        {"notes": ("measured output: 0; not measured: 1",)},
+        "outputs",
+        "a.json has one output, b.json several outputs (measured output: 0; not measured: 1)",
+    ),
+    "inputs": (
+        {"notes": ("measured in input; the other inputs are held fixed: input 1",)},
+        "inputs",
+        "a.json has one input, b.json several inputs (measured in input; the other inputs are held fixed: input 1)",
+    ),
     "input": ({"options": {**OPTIONS, "input": "ids"}}, "", "a.json has as its input none, b.json ids"),
     "output": ({"options": {**OPTIONS, "output": "logits"}}, "", "a.json has as its output none, b.json logits"),
 }
@@ -100,7 +113,8 @@ def test_what_cannot_be_compared_is_refused(gate, changes, word, said):
     a, b = reading(scope=scope), reading(**{**changes, "scope": scope})
     code, out, err = gate(a, b)
     assert (code, out) == (1, "") and err.count("\n") == 1
-    assert err.startswith("normgauge: no gate is held: ") and said in err and "Measure both alike" in err
+    assert err.startswith("normgauge: no gate is held: ") and said in err
+    assert ("Measure both alike" in err) == (word != "path")
     assert (f"--allow {word}" in err) == bool(word) and ("--allow" in err) == bool(word)
     others = [part for name in ALLOWED if name != word for part in ("--allow", name)]
     assert gate(a, b, *others)[0] == 1
@@ -170,7 +184,6 @@ def test_ends_of_every_kind(gate, a, b, code, said):
         ({"layers": (layer("f.0", "Linear", 1.0, 0), layer("new", "ReLU", 0.0, 1))}, "(other layers: f.1, head, new)"),
         ({"input_name": "x"}, "(the input input is called x)"),
         ({"evidence": Evidence.COMPUTED}, "(the bound was proved, is computed)"),
-        ({"path_dependent": True}, "(the bound was proved, is proved on the same path)"),
         (
             {"scope": Scope.parse("global"), "batch": OTHERS},
             "(other samples, whose shape alone counts in scope global)",
@@ -187,12 +200,24 @@ def test_what_a_person_should_know_stands_in_the_line_of_the_verdict(gate, chang
 
 @pytest.mark.parametrize(
     ("weights", "said"),
-    [(SAMPLES, "(same weights)"), (OTHERS, "(other weights)"), ("", None)],
-    ids=["same", "other", "no"],
+    [
+        (SAMPLES, "(same parameters and buffers)"),
+        (OTHERS, "(other weights)"),
+        (NO_WEIGHTS, "(no parameters or buffers to compare)"),
+        ("", None),
+    ],
+    ids=["same", "other", "none in it", "no"],
 )
 def test_the_verdict_says_whether_the_weights_are_the_same(gate, weights, said):
     code, _, err = gate(reading(weights=SAMPLES), reading(weights=weights, log_upper=2.1 * LN10))
-    assert code == 0 and ((said in err) if said else "weights" not in err)
+    assert code == 0 and ((said in err) if said else "weights" not in err and "buffers" not in err)
+
+
+def test_two_models_without_parameters_are_not_called_the_same(gate):
+    a, b = reading(weights=NO_WEIGHTS), reading(weights=NO_WEIGHTS, log_upper=2.1 * LN10)
+    code, out, err = gate(a, b)
+    assert code == 0 and "(no parameters or buffers to compare)" in err and "same" not in err
+    assert "are the same in A and B" not in " ".join(out.split())
 
 
 def test_the_same_layers_wired_in_another_way(gate):
@@ -212,7 +237,33 @@ def test_the_same_layers_wired_in_another_way(gate):
     a, b = (gauge(Net(skips), batch, search=False) for skips in (True, False))
     assert "the same layers wired in another way" in gate(a, b, "--fail-above", "9")[2]
     again = replace(gauge(Net(True), batch, search=False), seconds={"rules": 0.5})  # else equal where both took no time
-    assert gate(a, again)[2].endswith("stayed; allowed are 0.3 (same weights)\n")
+    assert gate(a, again)[2].endswith("stayed; allowed are 0.3 (same parameters and buffers)\n")
+
+
+class Ends(nn.Module):
+    """A linear map that is given and returns so many tensors; the measured ones are the first."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.map = nn.Linear(3, 3)
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = self.map(sum(given))
+        return tuple(found * (i + 1) for i in range(self.outputs))
+
+
+@pytest.mark.parametrize(("ends", "word"), [((1, 2), "outputs"), ((2, 1), "inputs"), ((7, 1), "inputs")])
+def test_ends_that_came_or_went_are_refused(gate, ends, word):
+    """On networks, in both directions: which tensor was measured is not known from the options, which ask for none."""
+    fewer = (8, 1) if ends == (7, 1) else (1, 1)  # more than are named
+    readings = [gauge(Ends(*those), (torch.ones(2, 3),) * those[0], search=False) for those in (fewer, ends)]
+    for a, b in (readings, readings[::-1]):
+        code, out, err = gate(a, b, "--fail-above", "9")
+        assert (code, out) == (1, "") and f"or allow it: --allow {word}\n" in err
+        assert gate(a, b, "--fail-above", "9", "--allow", word)[0] == 0
 
 
 def test_estimates_on_both_sides_are_said_to_be_no_proof(gate):
@@ -220,6 +271,21 @@ def test_estimates_on_both_sides_are_said_to_be_no_proof(gate):
         reading(evidence=Evidence.ESTIMATED), reading(evidence=Evidence.ESTIMATED, log_upper=2.1 * LN10)
     )
     assert code == 0 and "the bound is estimated, not proved" in err
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_bound_on_one_path_alone_is_held_only_where_that_is_allowed(gate, before):
+    """Whatever the committed one is; a committed one alone is compared, since the new bound has no condition."""
+    a, b = reading(path_dependent=before), reading(path_dependent=True, log_upper=2.1 * LN10)
+    code, out, err = gate(a, b)
+    assert (code, out) == (
+        1,
+        "",
+    ) and "off the path traced no bound is known in scope point. Allow it: --allow path" in err
+    code, _, err = gate(a, b, "--allow", "path")
+    assert code == 0 and "off the path traced no bound is known in scope point" in err
+    code, _, err = gate(a, reading(log_upper=2.1 * LN10))
+    assert code == 0 and ("the bound was proved on the same path, is proved" in err) == before
 
 
 def test_a_file_is_not_held_against_itself(tmp_path, capsys):
@@ -245,6 +311,20 @@ def test_no_gate_is_held_against_a_file_that_was_edited(gate, tmp_path, capsys):
     assert not streams.out and "was edited after it was written; a change is accepted by" in streams.err
     assert main(["diff", str(path), str(tmp_path / "b.json")]) == 0
     assert "A was edited after it was written" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_bound_that_was_edited_is_not_called_refuted(gate, tmp_path, capsys):
+    """No rule is wrong where a hand wrote a smaller bound: it says so first, and a gate is not held."""
+    gate(reading(), reading())
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "log10_upper": -3.0}))
+    both = ["diff", str(path), str(tmp_path / "b.json")]
+    assert main([*both, "--fail-above", "9"]) == 1
+    assert "was edited after it was written" in capsys.readouterr().err
+    assert main(both) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "EDITED at the samples: this file was changed after it was written" in out
+    assert "measure again." in out and "REFUTED" not in out and "a rule is wrong" not in out
 
 
 def test_a_refuted_bound_comes_before_all_else(gate):
@@ -348,6 +428,41 @@ def test_weights_that_are_others_each_time(script, tmp_path):
     assert "If the weights are others when fresh.py:build is built again, load them from a file" in err
 
 
+LISTED = """
+import random
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.maps, self.factor = [torch.ones(3, 8)], 1 + random.random()
+
+    def forward(self, x):
+        return self.factor * (x @ self.maps[0].to(x.dtype).T)
+
+
+build = Net
+"""
+
+
+def test_numbers_that_are_no_parameters_and_others_each_time(script, tmp_path):
+    """No digest holds them; the second measurement finds other bounds, and verify alone says that it cannot tell."""
+    (tmp_path / "listed.py").write_text(LISTED)
+    code, _, err = script("listed.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1")
+    assert code == 1 and "limit passed" in err and "the stored bound could not be confirmed" in err
+    (tmp_path / "still.py").write_text(LISTED.replace("random.random()", "1"))
+    code, _, err = script("still.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1")
+    assert code == 0, err
+
+
+def test_verify_does_not_compare_two_digests_of_nothing():
+    (told,) = other_weights(NO_WEIGHTS, NO_WEIGHTS, measured=False)
+    assert "no parameters or buffers to compare; give --batch" in told
+    assert not list(other_weights(NO_WEIGHTS, NO_WEIGHTS, measured=True))
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -370,6 +485,56 @@ def test_words_that_are_allowed_stand_between_blanks_or_commas(script, tmp_path,
     code, _, err = script(*NET, "ci/reading.json", "new.json", ALLOW=allow)
     assert code == 0, err
     assert "growth passed: " in err and "was measured by normgauge 0.1.9" in err
+
+
+STEEPER = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = torch.relu(self.first(x))
+        if h.max() > 1e3:
+            h = 50 * h
+        return self.second(h)
+
+
+build = Net
+"""
+
+
+def test_a_network_that_looks_at_its_data_passes_no_gate_unallowed(script, tmp_path):
+    """In no run: the first one neither, nor where both readings are alike; the lines say what to allow, and how."""
+    (tmp_path / "looks.py").write_text(STEEPER)
+    code, out, err = script("looks.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1")
+    assert (code, out) == (1, "") and "passed" not in err
+    assert "no limit is held" in err and "(proved on the same path)" in err and 'Allow it: ALLOW="path"' in err
+    (tmp_path / "new.json").rename(tmp_path / "kept.json")
+    code, out, err = script("looks.py:build", NET[1], "kept.json", "new.json", QUIET="1")
+    assert (code, out) == (1, "") and err.count('llow it: ALLOW="path"') == 2 and "--allow" not in err
+    code, out, err = script("looks.py:build", NET[1], "kept.json", "new.json", QUIET="1", ALLOW="path")
+    assert (code, out) == (0, "") and err.count("off the path traced no bound is known") == 2
+
+
+def test_no_reading_of_an_earlier_run_is_left_where_nothing_was_measured(script, tmp_path):
+    for settings in ({"GROWTH": "nan"}, {"FIRST": "1"}):
+        (tmp_path / "new.json").write_text("{}")
+        assert script(*NET, "ci/reading.json", "new.json", **settings)[0] == 1
+        assert not (tmp_path / "new.json").exists()
+
+
+def test_what_may_be_allowed_is_said_in_the_words_of_the_script(script, tmp_path):
+    path = tmp_path / "ci/reading.json"
+    path.write_text(json.dumps(forged(json.loads(path.read_text()), batch_digest=OTHERS, normgauge="0.1.9")))
+    code, _, err = script(*NET, "ci/reading.json", "new.json", QUIET="1")
+    assert code == 1 and 'or allow it: ALLOW="samples version"\n' in err and "--allow" not in err
 
 
 def test_the_committed_reading_is_not_overwritten(script, tmp_path):

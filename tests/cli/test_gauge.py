@@ -219,6 +219,47 @@ def test_fail_above_judges_the_upper_bound(capsys, log10_upper, limit, code):
     assert (err.count("\n") == 1 and told in err) if limit is not None else err == ""
 
 
+@pytest.mark.parametrize(
+    ("log_upper", "unknown", "said"),
+    [
+        (-math.inf, (), "is 0 (proved), not above 10^-3"),
+        (math.inf, (), "is infinite (proved), above 10^-3"),
+        (math.inf, (Finding("a", "torch.foo"),), "is infinite, since nothing is known of a (proved), above 10^-3"),
+    ],
+)
+def test_a_bound_of_zero_is_not_told_as_an_infinite_one(capsys, log_upper, unknown, said):
+    found = [reading(log_upper=log_upper, log_lower=-math.inf, samples=(), unknown=unknown)]
+    assert gauge_exit_code(found, strict=False, limit=-3.0) == (3 if log_upper > 0 else 0)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("limit", "allowed", "code", "said"),
+    [
+        (
+            2.5,
+            (),
+            1,
+            "no limit is held: the upper bound, scope ball:0.1, is 10^2 (proved on the same path): the path thr",
+        ),
+        (
+            2.5,
+            ("path",),
+            0,
+            "limit passed: the upper bound, scope ball:0.1, is 10^2 (proved on the same path), not above",
+        ),
+        (1.5, (), 3, "limit FAILED: the upper bound, scope ball:0.1, is 10^2 (proved on the same path), above"),
+    ],
+)
+def test_a_bound_that_holds_on_one_path_keeps_a_limit_only_where_that_is_allowed(capsys, limit, allowed, code, said):
+    found = [reading(scope=Scope.parse("ball:0.1"), path_dependent=True)]
+    assert gauge_exit_code(found, False, limit, allowed) == code
+    err = capsys.readouterr().err
+    assert said in err and "off the path traced no bound is known" in err and ("--allow path" in err) == (code == 1)
+    assert main(["gauge", "net.py:build", "--allow", "path"]) == 1
+    assert "--allow is for a gate: give --fail-above too" in capsys.readouterr().err
+
+
 def test_strict_lists_every_unknown_part_once(capsys):
     unknown = (Finding("a", "torch.foo"), Finding("b", "torch.bar"))
     found = [reading(unknown=unknown, log_upper=math.inf)] * 3

@@ -74,7 +74,9 @@ def test_measured_again_all_comes_out_the_same(verify, network):
     assert set(json.loads(told.read_text())) == {"schema", "verified", "findings", "checked", "not_checked"}
     code, out, _ = verify(network[0].with_name("a.json"), *given(network, batch=None))
     assert code == 0
-    assert "the digest of the weights compared; not checked, as it needs data (--batch)" in " ".join(out.split())
+    assert "the digest of the parameters and buffers compared; not checked, as it needs data (--batch)" in " ".join(
+        out.split()
+    )
 
 
 def test_other_weights_and_other_data_are_told_apart(verify, network):

@@ -55,6 +55,9 @@ def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
     data = json.loads((tmp_path / "n.json").read_text())
     assert data == json.loads((tmp_path / "sweeps/n/results.json").read_text())
     assert [point["done"] for point in data["points"]] == [2, 2]
+    assert "at most, point: proved." in out
+    held = {"evidence": "proved", "path_dependent": False, "failure_probability": 0.0}
+    assert all(trial["known"] == {"point": held} for trial in data["trials"])
     values = [trial["values"]["test_loss"] for trial in data["trials"][:2]]
     assert data["points"][0]["mean"]["test_loss"] == pytest.approx(sum(values) / 2)
     assert data["points"][0]["std"]["test_loss"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
@@ -62,8 +65,9 @@ def test_a_sweep_from_the_first_run_to_the_last(sweep, tmp_path):
         rows = list(csv.DictReader(stream))
     assert [row["id"] for row in rows] == [trial["id"] for trial in data["trials"]]
     assert float(rows[3]["test_loss"]) == data["trials"][3]["values"]["test_loss"]
+    assert {row["point.evidence"] for row in rows} == {"proved"}
     text = page.read_text(encoding="utf-8")
-    assert "mean ± standard deviation over seeds" in text and "the upper bound on the slope, proved" in text
+    assert "mean ± standard deviation over seeds" in text and "at most, point: proved." in text
     assert text.count("<figcaption>") == 2 and "Content-Security-Policy" in text
 
     begun = {trial["id"]: trial["attempts"] for trial in data["trials"]}
@@ -88,11 +92,11 @@ def test_failures_are_told_and_the_rest_is_done(sweep, tmp_path):
     )
     code, out, _ = sweep(str(path), "--html", "o.html")
     assert code == 0 and "2 of 4 trials done, 2 failed." in out
-    assert "A trial is given up after 2 attempts (run.retries); the same command tries it again" in " ".join(
+    assert "In one run a trial is given up after 2 attempts (run.retries); the same command tries it again" in " ".join(
         out.split()
     )
-    assert "(how raise, seed 0), 2 attempts: ValueError: no such network today" in " ".join(out.split())
-    assert "(how exit, seed 0), 2 attempts: about to leave" in out
+    assert "(how raise, seed 0), 2 attempts in all: ValueError: no such network today" in " ".join(out.split())
+    assert "(how exit, seed 0), 2 attempts in all: about to leave" in out
     trials = json.loads((tmp_path / "o/results.json").read_text())["trials"]
     assert [trial["attempts"] for trial in trials] == [1, 2, 2, 2] and trials[3]["status"] == "done"
     assert "no such network today" in (tmp_path / "o.html").read_text()
@@ -183,9 +187,9 @@ def test_a_helper_that_changed_is_told_and_run_again(sweep, tmp_path):
     code, out, _ = sweep(str(path), "--fresh", "--json", "b.json")
     assert code == 0 and "earlier version" not in out
     (again,) = json.loads((tmp_path / "b.json").read_text())["trials"]
-    assert not again["outdated"] and again["attempts"] == 2 and again["values"] != trial["values"]
+    assert not again["outdated"] and again["attempts"] == 1 and again["values"] != trial["values"]
     assert sweep(str(path), "--fresh", "--json", "b.json")[0] == 0
-    assert json.loads((tmp_path / "b.json").read_text())["trials"][0]["attempts"] == 2
+    assert json.loads((tmp_path / "b.json").read_text())["trials"][0]["attempts"] == 1
 
 
 def test_weights_that_changed_pass_no_gate(sweep, tmp_path):
@@ -219,9 +223,12 @@ def test_weights_that_changed_pass_no_gate(sweep, tmp_path):
 def test_everything_can_run_again(sweep, tmp_path):
     """What nothing can see has changed, such as the data."""
     path = written(tmp_path, '[run]\nout = "o"', top="monitor = false")
-    for arguments, attempts in (((), 1), (("--fresh",), 1), (("--fresh-all",), 2)):
+    written_at = set()
+    for arguments, runs in (((), 1), (("--fresh",), 1), (("--fresh-all",), 2)):
         assert sweep(str(path), *arguments, "--json", "a.json")[0] == 0
-        assert json.loads((tmp_path / "a.json").read_text())["trials"][0]["attempts"] == attempts
+        (trial,) = json.loads((tmp_path / "a.json").read_text())["trials"]
+        written_at.add((tmp_path / "o/trials" / trial["id"] / "result.json").stat().st_mtime_ns)
+        assert trial["attempts"] == 1 and len(written_at) == runs  # those before it are of another result
 
 
 def test_trials_whose_sweep_was_killed_are_said_to_go_on(sweep, tmp_path):
@@ -241,9 +248,14 @@ def test_trials_whose_sweep_was_killed_are_said_to_go_on(sweep, tmp_path):
 
 def test_all_failed_is_an_exit_code(sweep, tmp_path):
     path = written(tmp_path, '[grid]\n"network.options.how" = ["raise"]', "[run]\nretries = 0", head=OWN)
-    code, out, _ = sweep(str(path))
+    code, out, err = sweep(str(path))
+    assert err.splitlines()[-1].startswith("normgauge: every trial failed: ")
     assert code == 1 and "0 of 1 trial done, 1 failed." in out and "Sweep a" not in out
-    assert "1 attempt: " in out and "1 attempts" not in out and "given up after 1 attempt " in out
+    assert (
+        "1 attempt in all: " in out
+        and "1 attempts" not in out
+        and "In one run a trial is given up after 1 attempt " in " ".join(out.split())
+    )
 
 
 def test_data_that_are_not_there(sweep, tmp_path, monkeypatch):
@@ -304,3 +316,33 @@ def test_the_examples_pass_every_check(sweep):
     for path, count in ((folder / "sweep.toml", 24), (folder / "sweep_random.toml", 20)):
         code, out, err = sweep(str(path), "--dry-run")
         assert (code, err) == (0, "") and f"{count} trials" in out
+
+
+LOOKS = """
+from torch import nn
+from normgauge.lab.zoo import mlp
+
+class Looks(nn.Module):
+    def forward(self, x):
+        return 50 * x if x.max() > 1e9 else x
+
+def build(look=True):
+    return nn.Sequential(mlp((64, 8, 10)), Looks()) if look else mlp((64, 8, 10))
+"""
+
+
+def test_a_sweep_tells_how_its_bounds_are_known_and_passes_no_limit_on_one_path(sweep, tmp_path):
+    head = HEAD.replace('build = "mlp"', 'build = "looks.py:build"').replace("sizes = [64, 8, 10]", "")
+    both = '[grid]\n"network.options.look" = [true, false]'
+    path = written(tmp_path, both, head=head.replace("epochs = 2", "epochs = 1"), top="monitor = false\nname = 'n'")
+    (tmp_path / "looks.py").write_text(LOOKS)
+    code, out, err = sweep(str(path), "--fail-above", "9", "--html", "n.html", "--json", "n.json")
+    trials = json.loads((tmp_path / "n.json").read_text())["trials"]
+    one, other = (trial["id"] for trial in trials)
+    told = f"at most, point: proved on the same path in 1: {one}; proved in 1: {other}."
+    assert code == 1 and f"no limit is held: in {one} the path through" in err and "Allow it: --allow path" in err
+    assert told in " ".join(out.split()) and told in (tmp_path / "n.html").read_text(encoding="utf-8")
+    assert [trial["known"]["point"]["path_dependent"] for trial in trials] == [True, False]
+    with (tmp_path / "sweeps/n/results.csv").open() as stream:
+        assert [row["point.evidence"] for row in csv.DictReader(stream)] == ["proved on the same path", "proved"]
+    assert sweep(str(path), "--show", "--fail-above", "9", "--allow", "path")[0] == 0

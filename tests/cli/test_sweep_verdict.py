@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from normgauge.cli.sweep_verdict import judge
+from normgauge.core.bound import Evidence, Known
 from normgauge.render.sweep import NOT_GAUGED, TrialOutcome
 from tests.lab.sweep.made import outcome
 
@@ -30,7 +31,7 @@ NOTED = replace(outcome(3), notes=("point: b: no rule",))
 def test_what_counts_as_failed(outcomes, codes):
     verdicts = [judge(outcomes, ["point"], strict, None) for strict in (False, True)]
     assert tuple(verdict.code for verdict in verdicts) == codes
-    assert [len(verdict.told) for verdict in verdicts] == [0, codes[1]]
+    assert [len(verdict.told) for verdict in verdicts] == list(codes)
 
 
 def test_why_it_is_red_stands_on_one_line():
@@ -39,7 +40,8 @@ def test_why_it_is_red_stands_on_one_line():
 
 
 def bounded(seed: int, ball: float | None, point: float = 0.5) -> TrialOutcome:
-    return outcome(seed, **{"point.log10_upper": point}, **({} if ball is None else {"ball:0.1.log10_upper": ball}))
+    found = outcome(seed, **{"point.log10_upper": point}, **({} if ball is None else {"ball:0.1.log10_upper": ball}))
+    return replace(found, known=dict.fromkeys(("point", "ball:0.1"), Known(Evidence.PROVED)))
 
 
 @pytest.mark.parametrize(
@@ -48,15 +50,17 @@ def bounded(seed: int, ball: float | None, point: float = 0.5) -> TrialOutcome:
         (
             [1.0, 2.0],
             0,
-            "limit passed: 0 of 2 trials above 10^2; the largest upper bound, scope ball:0.1, is 10^2, of id1",
+            "limit passed: 0 of 2 trials above 10^2; the largest upper bound, scope ball:0.1, is 10^2 (proved), of id1",
         ),
         (
             [2.5, 1.0],
             3,
-            "limit FAILED: 1 of 2 trials above 10^2; the largest upper bound, scope ball:0.1, is 10^2.5, of id0",
+            "limit FAILED: 1 of 2 trials above 10^2; the largest upper bound, scope ball:0.1, is 10^2.5 (proved)",
         ),
-        ([math.inf, 1.0], 3, "is infinite, of id0 (seed 0)"),
-        ([-math.inf], 0, "is 10^-inf, of id0"),
+        ([math.inf, 1.0], 3, "is infinite (proved), of id0 (seed 0)"),
+        ([-math.inf], 0, "is 0 (proved), of id0"),
+        ([1.99996, 1.0], 0, "is 10^2 (proved), of id0"),
+        ([1.23451, 1.0], 0, "is 10^1.2346 (proved), of id0"),
         ([1.0, None], 1, "no limit is held: 1 of 2 trials has no upper bound in scope ball:0.1: id1"),
         ([None, 2.5], 3, "limit FAILED: 1 of 2"),
         ([None], 1, "no limit is held: 1 of 1 trial has"),
@@ -93,4 +97,36 @@ def test_results_of_earlier_code_pass_no_limit(bounds, strict, limit, code):
 def test_what_makes_a_bound_infinite_is_named():
     notes = ("point: c: no rule", "ball:0.1: b: a division by something that may be 0", "ball:0.1: d: no rule")
     (told,) = judge([replace(bounded(0, math.inf), notes=notes)], ["ball:0.1"], False, 2.0).told
-    assert "is infinite (b: a division by something that may be 0 and 1 more), of id0 (seed 0)" in told
+    assert "is infinite (proved; b: a division by something that may be 0 and 1 more), of id0 (seed 0)" in told
+
+
+ON_PATH = Known(Evidence.PROVED, path_dependent=True)
+
+
+@pytest.mark.parametrize(
+    ("bound", "known", "allowed", "code", "said"),
+    [
+        (1.0, ON_PATH, (), 1, "no limit is held: in id0 the path through the model depends on the data, and off the"),
+        (
+            1.0,
+            ON_PATH,
+            ("path",),
+            0,
+            "limit passed: 0 of 2 trials above 10^2; the largest upper bound, scope ball:0.1, ",
+        ),
+        (2.5, ON_PATH, (), 3, "is 10^2.5 (proved on the same path), of id0"),
+        (1.0, Known(Evidence.COMPUTED), (), 0, "is 10^1 (computed), of id0"),
+        (
+            1.0,
+            None,
+            ("path",),
+            1,
+            "how the upper bound is known, scope ball:0.1, was not stored of id0; run --fresh-all",
+        ),
+    ],
+)
+def test_a_bound_on_one_path_alone_passes_no_limit_unallowed(bound, known, allowed, code, said):
+    first = replace(bounded(0, bound), known={} if known is None else {"ball:0.1": known})
+    verdict = judge([first, bounded(1, 0.5)], ["ball:0.1"], False, 2.0, allowed)
+    assert verdict.code == code and said in verdict.told[0]
+    assert ("--allow path" in verdict.told[0]) == (code == 1 and known is not None)

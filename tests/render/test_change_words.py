@@ -15,7 +15,7 @@ from normgauge.core.compare import SAME, Difference, compare_readings
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.difference import difference_verdict
-from tests.made import reading
+from tests.made import layer, reading
 
 INF = math.inf
 NUMBER = r"(infinite|10\^-?[\d.]+|[\d,.]*\d)"
@@ -84,12 +84,13 @@ def test_no_sentence_contradicts_another_or_the_numbers(difference):
     assert sum(map(bool, (alike, each, factor, *endless.values()))) == 1
     higher = said(
         difference,
-        rf"(?:(A|B)(?:'s steepest sample)? is steeper|Undecided which is steeper: in (A|B))\b.* a slope of {NUMBER} "
+        r"(?:(A|B)(?:(?:'s| around its) steepest sample)? is steeper|Undecided which is steeper: in (A|B))\b.* "
+        rf"a slope of {NUMBER} "
         rf"was found, and (A|B) has at most {NUMBER}\b.*",
     )
     bracket = said(difference, rf"Undecided .*: the brackets (overlap|are apart by rounding alone), from {NUMBER} to "
                                rf"{NUMBER} in A and from {NUMBER} to {NUMBER} in B\.")  # fmt: skip
-    weights = said(difference, r"The weights are the same in A and B\b.*")
+    weights = said(difference, r"The parameters and buffers are the same in A and B\b.*")
     nothing = said(difference, r"Nothing that counts has changed\.")
     gauge = said(difference, r"The same capacity in another gauge.*, the bound (.*)\.")
     counts = said(difference, r"The median .*: sample by sample B is steeper on (\d), A on (\d)\b.*")
@@ -154,7 +155,7 @@ def test_a_network_of_no_slope_has_a_finite_bound():
 def test_the_same_weights_are_not_compared_with_themselves():
     one = at(2.0, 1.0, weights="sha256:x")
     told = difference_verdict(compare_readings(one, one))
-    assert told[1:] == ["The weights are the same in A and B.", "Nothing that counts has changed."]
+    assert told[1:] == ["The parameters and buffers are the same in A and B.", "Nothing that counts has changed."]
 
 
 @pytest.mark.parametrize("batches", [("sha256:a", "sha256:b")])
@@ -163,3 +164,48 @@ def test_of_other_samples_the_refusal_is_all_that_is_said(batches):
     assert difference_verdict(compare_readings(a, b)) == [
         "Measured on different samples: at the samples they cannot be compared. Give each the same --batch."
     ]
+
+
+def changed(**changes: object) -> list[str]:
+    """What is told of two readings with the same weights and samples; B has other numbers and these changes."""
+    same = {"weights": "sha256:x", "batch": "sha256:a"}
+    return difference_verdict(compare_readings(at(2.0, 1.9, **same), at(4.0, 3.9, **{**same, **changes})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"layers": (layer("f.0", "Linear", 1.0, 0), layer("mul", "mul", 0.4, 1))},
+            "the code, or numbers it holds elsewhere",
+        ),
+        (
+            {"layers": (layer("f.0", "Linear", 1.4, 0), *reading().layers[1:])},
+            "the code, or numbers it holds elsewhere",
+        ),
+        ({"version": "0.1.9"}, "how they were measured"),
+        ({"scope": Scope.parse("point"), "options": {"effort": "quick"}}, "how they were measured"),
+    ],
+)
+def test_what_differs_beside_the_weights_is_what_was_seen_to_differ(changes, said):
+    """Where it is the code, the networks are two, and which is steeper is told."""
+    told = changed(**changes)
+    assert f"The parameters and buffers are the same in A and B: what differs is {said}." in told
+    assert any("steeper" in sentence for sentence in told) == (said == "the code, or numbers it holds elsewhere")
+
+
+def test_what_differs_unseen_is_not_named():
+    assert "The parameters and buffers are the same in A and B: what else differs was not stored." in changed()
+
+
+def test_in_a_ball_the_steepest_sample_is_named_and_the_others_counted():
+    def around(upper, *slopes):
+        rows = tuple({"index": i, "log10_lower": s, "log10_upper": upper} for i, s in enumerate(slopes))
+        logs = {"log_upper": upper * LN10, "log_folded": upper * LN10, "log_lower": max(slopes) * LN10}
+        return reading(scope=Scope.parse("ball:0.1"), batch="sha256:a", samples=rows, **logs)
+
+    told = difference_verdict(compare_readings(around(1.0, *[0.9] * 5), around(2.0, 1.8, 0.9, *[0.1] * 3)))
+    assert (
+        "B around its steepest sample is steeper for certain: a slope of 63.09 was found, and A has at most 10." in told
+    )
+    assert "Of the slopes found around 5 samples 1 are larger in B, 3 in A." in told

@@ -173,7 +173,9 @@ def test_shares_are_those_of_the_balanced_bound():
 
 def test_one_network_at_other_samples_is_not_called_steeper():
     low, high = (reading(log_upper=u, log_lower=u - 0.5, weights="sha256:" + "0" * 64) for u in (1.0, 9.0))
-    assert "The weights are the same in A and B" in " ".join(difference_verdict(compare_readings(low, high)))
+    assert "The parameters and buffers are the same in A and B" in " ".join(
+        difference_verdict(compare_readings(low, high))
+    )
 
 
 def test_bounds_are_shown_rounded_up_and_slopes_rounded_down():

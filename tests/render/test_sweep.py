@@ -104,7 +104,7 @@ def test_names_that_are_alike_are_told_in_full():
 def test_failures_are_told_by_their_last_line():
     failed = TrialOutcome("x", {NORM: "a"}, 3, "failed", {}, 2, 1.0, "Traceback\nValueError: no")
     (told,) = sweep.trial_failures([failed, made("b", 1, 0)])
-    assert told == "failed: x (norm a, seed 3), 2 attempts: ValueError: no"
+    assert told == "failed: x (norm a, seed 3), 2 attempts in all: ValueError: no"
     assert "no reason given" in sweep.trial_failures([TrialOutcome("x", {}, 0, "failed", {})])[0]
 
 

@@ -13,11 +13,12 @@ from typing import Any
 from normgauge.cli.arguments import parse_finite, readings_at
 from normgauge.cli.gate import ALLOWED, Gate, Verdict
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
+from normgauge.cli.one_path import check_allow
 from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
 from normgauge.cli.watch import WIDTH
 from normgauge.core import reference
 from normgauge.core.compare import match_scopes
-from normgauge.core.errors import InputError, ReadingError
+from normgauge.core.errors import ReadingError
 from normgauge.core.reading import Reading
 from normgauge.render.console import draw_blocks
 from normgauge.render.difference import difference_blocks, difference_verdict
@@ -68,8 +69,7 @@ def run(args: argparse.Namespace) -> int:
         ReadingError: when the two have no scope in common, or a gate cannot compare them.
     """
     check_targets(args.json)
-    if args.allow and args.fail_above is None:
-        raise InputError("--allow is for a gate: give --fail-above too")
+    check_allow(args)
     a, b = readings_at(args.a), readings_at(args.b)
     differences, alone = match_scopes(a, b)
     if not differences:
@@ -98,7 +98,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refutations(a: Sequence[Reading], b: Sequence[Reading]) -> list[str]:
-    refuted = [(name, r) for name, side in (("A", a), ("B", b)) for r in side if r.log_refuted is not None]
+    """What refutes a bound as it was measured; numbers that were edited refute nothing."""
+    refuted = [
+        (name, r) for name, side in (("A", a), ("B", b)) for r in side if r.log_refuted is not None and not r.edited
+    ]
     return [f"{name}: {refutation_sentence(reading)}" for name, reading in refuted]
 
 

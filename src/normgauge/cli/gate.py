@@ -2,11 +2,13 @@
 
 A gate that passes on what it cannot compare is worse than none. What two readings may differ in, and what is done:
 
-  the file itself, the mode, what was measured   refused, always: edited, compared with itself, a scope read twice
+  the file itself, the mode, what was asked for  refused, always: edited, compared with itself, a scope read twice
   samples, scopes, settings, version             refused, and may be allowed by a person who knows why
+  how many inputs and outputs, which was taken   likewise: another output may have come before the measured one
   both ends infinite, a bound that is no proof   likewise
+  a new bound that holds on one path alone       likewise
   class, layers, names, weaker evidence          compared, and named in the line of the verdict
-  weights                                        compared, and the verdict says whether they are the same
+  parameters, buffers                            compared, and the verdict says whether they are the same
   slopes found, method, times                    compared: they do not enter the bound
 """
 
@@ -18,15 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from normgauge.cli.one_path import PATH, WHY, holds_on_one_path
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
+from normgauge.core.compare import NO_WEIGHTS, same_weights, wiring
 from normgauge.core.errors import ReadingError
+from normgauge.core.first_notes import measured_ends
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.verdict import evidence_words
 
-ALLOWED = ("evidence", "infinite", "samples", "scopes", "settings", "version")
+ALLOWED = ("evidence", "infinite", "inputs", "outputs", PATH, "samples", "scopes", "settings", "version")
 SETTINGS = ("effort", "width", "balance")  # what else moves an upper bound; a search moves the lower end alone
 WEAK = (Evidence.ESTIMATED, Evidence.OBSERVED)
 ENDS = ("input", "output")
@@ -100,6 +105,10 @@ class Gate:
         for end in ENDS:
             if a.options.get(end) != b.options.get(end):
                 yield "", self._unlike(f"has as its {end}", *(_shown(r.options.get(end)) for r in (a, b)))
+        ends = [measured_ends(r.notes) for r in (a, b)]
+        for word in ends[0]:
+            if ends[0][word] != ends[1][word]:
+                yield word, self._unlike("has", ends[0][word], ends[1][word])
         if a.scope.kind != "global" or a.together or b.together:
             yield from self._of_samples(a, b)
         for key in SETTINGS:
@@ -119,6 +128,8 @@ class Gate:
             )
         if b.evidence in WEAK and a.evidence != b.evidence:
             yield "evidence", self._unlike("has a bound that is", a.evidence, b.evidence)
+        if holds_on_one_path(b):
+            yield PATH, f"in {self.names[1]} {WHY} in scope {b.scope}"
 
     def _of_samples(self, a: Reading, b: Reading) -> Iterator[Obstacle]:
         silent = [name for name, reading in zip(self.names, (a, b), strict=True) if not reading.batch]
@@ -134,15 +145,17 @@ class Gate:
         """What a gate compares and a person should know."""
         if a == b:
             yield "alike to the seconds they took: perhaps one measurement"
-        elif a.weights and b.weights:
-            yield "same weights" if a.weights == b.weights else "other weights"
+        elif (same := same_weights(a.weights, b.weights)) is not None:
+            yield "same parameters and buffers" if same else "other weights"
+        elif NO_WEIGHTS in (a.weights, b.weights):
+            yield "no parameters or buffers to compare"
         if a.model != b.model:
             yield f"another model: {a.model} became {b.model}"
         rows = [{(layer.name, layer.kind): None for layer in reading.layers} for reading in (a, b)]
         others = list(dict.fromkeys(name for name, _ in (rows[0].keys() ^ rows[1].keys())))
         if others:
             yield f"other layers: {shortened_names(sorted(others), NAMED)}"
-        elif _wiring(a) != _wiring(b):
+        elif wiring(a) != wiring(b):
             yield "the same layers wired in another way"
         if a.input_name != b.input_name:
             yield f"the input {a.input_name} is called {b.input_name}"
@@ -159,8 +172,10 @@ class Gate:
 
 def _refusal(found: Sequence[Obstacle]) -> str:
     words = list(dict.fromkeys(word for word, _ in found))
-    option = "" if "" in words else f", or allow it: {' '.join(f'--allow {word}' for word in words)}"
-    return f"no gate is held: {'; '.join(dict.fromkeys(said for _, said in found))}. Measure both alike{option}"
+    cures = [] if words == [PATH] else ["measure both alike"]  # there is no other way to measure such a model
+    cures += [] if "" in words else [f"allow it: {' '.join(f'--allow {word}' for word in words)}"]
+    cure = ", or ".join(cures)
+    return f"no gate is held: {'; '.join(dict.fromkeys(said for _, said in found))}. {cure[0].upper()}{cure[1:]}"
 
 
 def growth(a: Reading, b: Reading) -> float:
@@ -176,11 +191,6 @@ def growth_words(a: Reading, b: Reading, decades: float) -> str:
         return "was 0 and is not any more" if decades > 0 else "is 0 now"
     shown = f"{abs(decades):.4f}" if abs(decades) >= 5e-5 else "less than 0.0001"
     return f"{'grew' if decades > 0 else 'fell'} by {shown} decades" if decades else "stayed"
-
-
-def _wiring(reading: Reading) -> list[tuple[Any, ...]]:
-    """Which step reads which; empty where a reading has no proof."""
-    return [] if reading.proof is None else [(step.layer, step.inputs, step.output) for step in reading.proof.steps]
 
 
 def _weakness(reading: Reading) -> tuple[Evidence, bool]:

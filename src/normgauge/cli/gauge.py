@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from normgauge.cli.arguments import open_network, parse_finite, parse_positive
+from normgauge.cli.one_path import PATH, WHY, check_allow, configure_path, holds_on_one_path
 from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
@@ -22,10 +24,7 @@ from normgauge.loading import BATCH_FORMS, MODEL_FORMS
 from normgauge.render.console import draw_blocks, reading_blocks
 from normgauge.render.difference import reference_totals
 from normgauge.render.page import report
-from normgauge.render.verdict import refutation_sentence
-
-if TYPE_CHECKING:
-    pass
+from normgauge.render.verdict import evidence_words, refutation_sentence
 
 HELP = "measure one network"
 EXAMPLES = """\
@@ -44,11 +43,12 @@ examples:
   normgauge gauge net.py:build --batch net.py:batch --scope point --json - | python -m json.tool
 
 exit codes:
-  0 done   1 a mistake in what was given   2 --strict, and nothing is known of a part   3 above --fail-above
+  0 done   1 a mistake in what was given; with --fail-above, a bound that holds on one path of the data alone
+  2 --strict, and nothing is known of a part   3 above --fail-above
   4 a slope was found above a bound, which is taken back; it is returned whatever else applies
 """
 SCOPES = ("point", "ball:0.1", "global")
-OK, UNKNOWN, ABOVE, REFUTED = 0, 2, 3, 4
+OK, NOT_HELD, UNKNOWN, ABOVE, REFUTED = 0, 1, 2, 3, 4
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="exit code 3 when log10 of the upper bound exceeds this; the widest scope measured counts, which is "
         "global without --scope: give --scope to choose it",
     )
+    configure_path(parser)
     parser.add_argument(
         "--effort",
         choices=("quick", "default", "long"),
@@ -108,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write, and judge."""
     asked = dict.fromkeys(Scope.parse(scope) for scope in args.scope or SCOPES)
     scopes = [str(scope) for scope in sorted(asked, key=attrgetter("radius"))]  # the widest last
+    check_allow(args)
     check_targets(args.json, args.html)
     others = [(name, reference.load_reference(name)) for name in args.beside]
     with open_network(args) as (model, batch, progress):
@@ -143,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
             draw_blocks([grid, *(reference.about(name) for name, _ in others)], stream)
 
     write_answer(args.json, lambda: gauge_json(found), words)
-    return gauge_exit_code(found, args.strict, args.fail_above)
+    return gauge_exit_code(found, args.strict, args.fail_above, args.allow or ())
 
 
 def gauge_json(found: list[Reading]) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def gauge_json(found: list[Reading]) -> dict[str, Any]:
     return first if len(found) == 1 else {**first, "readings": [reading.to_json() for reading in found]}
 
 
-def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> int:
+def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None, allowed: Sequence[str] = ()) -> int:
     """The exit code, with one line on standard error where it is not 0 or a gate was asked for."""
     refuted = [refutation_sentence(reading) for reading in found if reading.log_refuted is not None]
     if refuted:
@@ -163,13 +165,22 @@ def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None) -> 
         listing = "; ".join(f"{name}: {why}" for name, why in unknown.items())
         complain(f"nothing is known of {len(unknown)} part(s) ({listing})")
         return UNKNOWN
-    last = found[-1]  # the widest scope: the one asked for, or global
-    if limit is None:
-        return OK
-    above = last.log_upper / LN10 > limit
-    shown = "infinite" if math.isinf(last.log_upper) else ceil_log10(last.log_upper)
-    shown += f", since nothing is known of {', '.join(unknown)}," if unknown and math.isinf(last.log_upper) else ""
-    against = "above" if above else "not above"
-    told = f"the upper bound, scope {last.scope}, is {shown} ({last.evidence}), {against} 10^{limit:g}"
+    return (
+        OK if limit is None else _held(found[-1], unknown, limit, allowed)
+    )  # the widest: the one asked for, or global
+
+
+def _held(reading: Reading, unknown: Iterable[str], limit: float, allowed: Sequence[str]) -> int:
+    """Whether a bound keeps a limit, told on one line; where it holds on one path alone, that must be allowed."""
+    endless = reading.log_upper == math.inf
+    shown = "infinite" if endless else ceil_log10(reading.log_upper)
+    shown += f", since nothing is known of {', '.join(unknown)}" if unknown and endless else ""
+    told = f"the upper bound, scope {reading.scope}, is {shown} ({evidence_words(reading)})"
+    above = reading.log_upper / LN10 > limit
+    one_path = holds_on_one_path(reading)
+    if one_path and not above and PATH not in allowed:
+        complain(f"no limit is held: {told}: {WHY}. Allow it: --allow {PATH}")
+        return NOT_HELD
+    told += f", {'above' if above else 'not above'} 10^{limit:g}{f'; {WHY}' * one_path}"
     tell_gate("limit", not above, told)
     return ABOVE if above else OK

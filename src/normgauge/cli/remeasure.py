@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from normgauge.cli.one_sided import unconfirmed_places
 from normgauge.core.checker import CUT
+from normgauge.core.compare import NO_WEIGHTS
 from normgauge.core.errors import NormgaugeError, ReadingError
 from normgauge.core.multipliers import MOST_KEPT, are_kept
 from normgauge.core.reading import Reading
@@ -52,7 +53,7 @@ class Network:
                 reading = Reading.from_json(item)
             except ReadingError:
                 continue  # the check of the stored numbers says what is wrong
-            found[place] += other_weights(reading.weights, weights)
+            found[place] += other_weights(reading.weights, weights, self.measured)
             alike.setdefault(f"{reading.mode} {sorted(reading.options.items())}", []).append((place, reading))
         for group in alike.values() if self.measured else ():
             for (place, _), sentences in zip(group, self.again([reading for _, reading in group]), strict=True):
@@ -88,12 +89,14 @@ def stored_logs(reading: Reading) -> dict[int, tuple[float, ...]]:
     return {item.sample: item.logs() for item in reading.multipliers}
 
 
-def other_weights(stored: str, now: str) -> Iterator[str]:
-    """Whether the weights are those that were measured."""
+def other_weights(stored: str, now: str, measured: bool) -> Iterator[str]:
+    """Whether the weights are those that were measured; where there are none, that only a measurement can tell."""
     if not stored or not now:
         yield f"weights_digest: {'the model has' if stored else 'the reading stores'} none, so they cannot be compared"
     elif stored != now:
         yield "weights_digest: the weights are not those that were measured"
+    elif now == NO_WEIGHTS and not measured:
+        yield "weights_digest: the model has no parameters or buffers to compare; give --batch, to measure it again"
 
 
 def stored_weights(reading: Reading) -> tuple[float, ...]:

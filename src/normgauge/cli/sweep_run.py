@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from normgauge.cli.one_path import check_allow
 from normgauge.cli.output import (
     Report,
     check_targets,
@@ -34,6 +35,7 @@ from normgauge.render.console import draw_blocks
 from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.sweep import (
     TrialOutcome,
+    bound_sentences,
     csv_text,
     key_labels,
     measures,
@@ -61,6 +63,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     """
     if args.address is not None and args.engine != "ray":
         raise InputError("--address is for --engine ray")
+    check_allow(args)
     check_targets(args.json, args.html)
     config = read_config(args.config)
     _check_axes(args, config)
@@ -72,7 +75,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     if not args.show:
         _run_trials(args, config, trials, folder)
     outcomes = [folder.outcome(trial) for trial in trials]
-    verdict = judge(outcomes, config.shared["measure.scopes"], args.fail_on_failed, args.fail_above)
+    verdict = judge(outcomes, config.shared["measure.scopes"], args.fail_on_failed, args.fail_above, args.allow or ())
     remarks = _remarks(folder, trials, outcomes, config.run["retries"])
     _tell(args, config, outcomes, remarks, verdict)
     for sentence in verdict.told:
@@ -192,7 +195,9 @@ def _remarks(folder: Folder, trials: Sequence[SweepTrial], outcomes: Sequence[Tr
     outdated = [str(folder.place(t)) for t, o in zip(trials, outcomes, strict=True) if o.outdated]
     if "failed" in statuses:
         tries = plural(retries + 1, "attempt")
-        told.append(f"A trial is given up after {tries} (run.retries); the same command tries it again as often.")
+        told.append(
+            f"In one run a trial is given up after {tries} (run.retries); the same command tries it again as often."
+        )
     if begun:
         running = is_locked(folder.out / LOCK)
         told.append(f"{begun} running." if running else f"{begun} stopped: the same command goes on with them.")
@@ -224,7 +229,7 @@ def _tell(
         shown = table if any(o.values for o in outcomes) else []
         written = [f"Page: {args.html}"] if args.html is not None else []
         told = [*told, *trial_failures(outcomes), *trials_not_gauged(outcomes)]
-        draw_blocks([*shown, "", *told, *written], stream)
+        draw_blocks([*shown, "", *(f"{line}." for line in bound_sentences(outcomes)), *told, *written], stream)
 
 
 def _view(args: argparse.Namespace, config: Config, outcomes: Sequence[TrialOutcome], told: Sequence[str]) -> SweepView:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normgauge.cli.gauge import ABOVE, OK
+from normgauge.cli.one_path import PATH, WHY
 from normgauge.core.bound import Scope
+from normgauge.core.spelled import LN10, ceil_log10
 from normgauge.render.numbers import plural, shortened_names
-from normgauge.render.sweep import TrialOutcome, settings_words
+from normgauge.render.sweep import UPPER, TrialOutcome, known_words, settings_words
 
 NAMED = 3
 FAILED = 1
@@ -28,7 +30,13 @@ class Verdict:
     told: tuple[str, ...] = ()
 
 
-def judge(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], strict: bool, limit: float | None) -> Verdict:
+def judge(
+    outcomes: Sequence[TrialOutcome],
+    scopes: Sequence[str],
+    strict: bool,
+    limit: float | None,
+    allowed: Sequence[str] = (),
+) -> Verdict:
     """The verdict on a sweep.
 
     Args:
@@ -36,17 +44,19 @@ def judge(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], strict: bool,
         scopes: those they are gauged in; the widest counts.
         strict: as --fail-on-failed asks.
         limit: of log10 of the upper bound, as --fail-above asks; None for none.
+        allowed: as --allow says.
 
     Returns:
         3 where a bound is above the limit, whatever else is wrong. 1 where every trial failed; with a limit, where a
-        trial has no bound; where ``strict``, where one failed or could not be gauged; with either, where the result of
-        one was made with earlier code, which says nothing about that of now.
+        trial has no bound, or one that is not known to hold off the path traced; where ``strict``, where one failed or
+        could not be gauged; with either, where the result of one was made with earlier code, which says nothing about
+        that of now.
     """
     parts = [_failures(outcomes, strict)]
     if strict or limit is not None:
         parts.append(_earlier(outcomes))
     if limit is not None:
-        parts.append(_limit(outcomes, scopes, limit))
+        parts.append(_limit(outcomes, scopes, limit, allowed))
     return Verdict(max(part.code for part in parts), tuple(line for part in parts for line in part.told))
 
 
@@ -54,7 +64,8 @@ def _failures(outcomes: Sequence[TrialOutcome], strict: bool) -> Verdict:
     failed = [outcome.id for outcome in outcomes if outcome.status == "failed"]
     lacking = [outcome.id for outcome in outcomes if outcome.not_gauged]
     if not strict:
-        return Verdict(FAILED if failed and len(failed) == len(outcomes) else OK)
+        every = bool(failed) and len(failed) == len(outcomes)
+        return Verdict(FAILED, (f"every trial failed: {_named(failed)}",)) if every else Verdict(OK)
     found = ((failed, "failed"), (lacking, "could not be gauged"))
     words = [f"{len(names)} {what}: {_named(names)}" for names, what in found if names]
     if not words:
@@ -70,9 +81,9 @@ def _earlier(outcomes: Sequence[TrialOutcome]) -> Verdict:
     return Verdict(FAILED, (f"no verdict on what is there now: {used}: {_named(earlier)}; run again with --fresh",))
 
 
-def _limit(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], limit: float) -> Verdict:
+def _limit(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], limit: float, allowed: Sequence[str]) -> Verdict:
     scope = max(scopes, key=lambda name: Scope.parse(name).radius)
-    bounds = [(outcome.values.get(f"{scope}.log10_upper"), outcome) for outcome in outcomes]
+    bounds = [(outcome.values.get(scope + UPPER), outcome) for outcome in outcomes]
     known = [(bound, outcome) for bound, outcome in bounds if bound is not None]
     without = [outcome.id for bound, outcome in bounds if bound is None]
     above = sum(bound > limit for bound, _ in known)
@@ -81,11 +92,28 @@ def _limit(outcomes: Sequence[TrialOutcome], scopes: Sequence[str], limit: float
         return Verdict(FAILED, (f"no limit is held: {lacking} no upper bound in scope {scope}: {_named(without)}",))
     if not above and any(outcome.outdated for outcome in outcomes):
         return Verdict(FAILED)  # why has been said
+    doubt = "" if above else _doubt([outcome for _, outcome in known], scope, allowed)
+    if doubt:
+        return Verdict(FAILED, (f"no limit is held: {doubt}",))
     largest, worst = max(known, key=lambda pair: pair[0])
-    shown = f"infinite{_cause(worst, scope)}" if largest == math.inf else f"10^{largest:.4g}"
+    shown = "infinite" if largest == math.inf else ceil_log10(largest * LN10)
+    cause = _cause(worst, scope) if largest == math.inf else ""
+    why = f"{known_words(worst, scope)}{f'; {cause}' * bool(cause)}"
     told = f"{above} of {plural(len(outcomes), 'trial')} above 10^{limit:g}; the largest upper bound, scope {scope}, "
-    line = f"limit {'FAILED' if above else 'passed'}: {told}is {shown}, of {worst.id} ({settings_words(worst)})"
+    of = f"of {worst.id} ({settings_words(worst)})"
+    line = f"limit {'FAILED' if above else 'passed'}: {told}is {shown} ({why}), {of}"
     return Verdict(ABOVE if above else OK, (line,))
+
+
+def _doubt(outcomes: Sequence[TrialOutcome], scope: str, allowed: Sequence[str]) -> str:
+    """Why finite bounds keep no limit: they hold on one path alone, or it is not known how they hold; "" elsewhere."""
+    silent = [o.id for o in outcomes if scope not in o.known]
+    if silent:
+        return f"how the upper bound is known, scope {scope}, was not stored of {_named(silent)}; run --fresh-all"
+    on_path = [o.id for o in outcomes if o.known[scope].path_dependent and o.values[scope + UPPER] < math.inf]
+    if on_path and PATH not in allowed:
+        return f"in {_named(on_path)} {WHY}, scope {scope}. Allow it: --allow {PATH}"
+    return ""
 
 
 def _cause(outcome: TrialOutcome, scope: str) -> str:
@@ -93,7 +121,7 @@ def _cause(outcome: TrialOutcome, scope: str) -> str:
     start = f"{scope}: "
     causes = [note.removeprefix(start) for note in outcome.notes if note.startswith(start)]
     more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
-    return f" ({causes[0]}{more})" if causes else ""
+    return f"{causes[0]}{more}" if causes else ""
 
 
 def _named(ids: Sequence[str]) -> str:

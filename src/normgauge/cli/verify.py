@@ -44,12 +44,14 @@ CHECKED = {
         "that nothing looked at the data, that the slopes found were met; nor any text (notes, names, formulas)",
     ),
     "weights": (
-        f"{STORED}; the digest of the weights compared",
-        "as it needs data (--batch): that the gains are those of these weights, and that the slopes found were met",
+        f"{STORED}; the digest of the parameters and buffers compared",
+        "as it needs data (--batch): numbers that the model holds elsewhere, that the gains are those of these "
+        "weights, and that the slopes found were met",
     ),
     "again": (
-        f"{STORED}; the digest of the weights compared, every bound and every layer's gain measured again, with "
-        "the stored multipliers and channel weights where there are any: none lies below by more than rounding",
+        f"{STORED}; the digest of the parameters and buffers compared, every bound and every layer's gain measured "
+        "again, with the stored multipliers and channel weights where there are any: none lies below by more than "
+        "rounding",
         "that the same slopes are found again: the search has a budget of time; those found lie below the bounds; "
         "nor any text (notes, formulas), options and times",
     ),

@@ -26,6 +26,15 @@ class Evidence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """How a bound is known, where the reading itself is not at hand; the attributes are those of a reading."""
+
+    evidence: Evidence
+    path_dependent: bool = False
+    failure_probability: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """Where an upper bound holds.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from normgauge.core.spelled import LN10, spell_number, to_log10
 
 ADDED, REMOVED, REPLACED, KEPT = "added", "removed", "kind changed", "kept"
 SAME = 0.01 * LN10  # a hundredth of a decade: below it two bounds are nearly the same
+NO_WEIGHTS = f"sha256:{hashlib.sha256().hexdigest()}"  # the digest of a model without parameters and buffers
 GAUGE = 0.5 * LN10  # how far a product of norms must move before its gauge is blamed
 
 
@@ -97,6 +99,24 @@ class Difference:
         return self.upper.by or 0.0
 
     @property
+    def other_code(self) -> bool:
+        """Whether something else than the weights is known to have changed in what the network computes.
+
+        Layers that came, went or were wired in another way; with the same weights, samples and settings a gain.
+        """
+        a, b = self.a, self.b
+        if any(layer.status != KEPT for layer in self.layers) or wiring(a) != wiring(b):
+            return True
+        alike = same_weights(a.weights, b.weights) and a.batch == b.batch != "" and not self.other_settings
+        return bool(alike) and any(abs(layer.gain.by or 0.0) > SAME for layer in self.layers)
+
+    @property
+    def other_settings(self) -> bool:
+        """Whether A and B were measured with other options or another version."""
+        ways = [(dict(r.options), r.mode, r.together, r.input_name, r.version) for r in (self.a, self.b)]
+        return ways[0] != ways[1]
+
+    @property
     def other_gauge(self) -> bool:
         """Whether the products of norms moved while the bound, which is the same in every gauge, did not."""
         moved = [self.published[key].by or 0.0 for key in ("P_w", "prod_inv_sigma, rms") if key in self.published]
@@ -159,6 +179,16 @@ def compare_readings(a: Reading, b: Reading) -> Difference:
         layers=tuple(sorted(_layers(a, b, shares), key=lambda layer: -layer.size)),
         rest=rest,
     )
+
+
+def same_weights(a: str, b: str) -> bool | None:
+    """Whether two digests are of the same parameters and buffers; None where one has none, or there are none in it."""
+    return None if {a, b} & {"", NO_WEIGHTS} else a == b
+
+
+def wiring(reading: Reading) -> list[tuple[Any, ...]]:
+    """Which step reads which; empty where a reading has no proof."""
+    return [] if reading.proof is None else [(step.layer, step.inputs, step.output) for step in reading.proof.steps]
 
 
 def _apart(a: Reading, b: Reading) -> bool:

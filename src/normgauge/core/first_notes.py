@@ -1,10 +1,12 @@
-"""Notes that the first lines repeat: which output was measured, and that padding counts in it."""
+"""Notes that others read: which input and output of several were measured, and that padding counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 OUTPUT = "measured output: "
+INPUT = "measured in "
+FIXED = "; the other inputs are held fixed: "
 PADDING = "padding counts: "
 
 
@@ -15,6 +17,18 @@ def measured_output(notes: Iterable[str]) -> str:
     'logits'
     """
     return next((note.removeprefix(OUTPUT).partition(";")[0] for note in notes if note.startswith(OUTPUT)), "")
+
+
+def measured_ends(notes: Iterable[str]) -> dict[str, str]:
+    """Which input and which output were measured, and which were not, in words.
+
+    >>> measured_ends(["measured output: 0; not measured: 1"])
+    {'inputs': 'one input', 'outputs': 'several outputs (measured output: 0; not measured: 1)'}
+    """
+    said = list(notes)
+    starts = {"input": INPUT, "output": OUTPUT}
+    found = {end: next((note for note in said if note.startswith(start)), "") for end, start in starts.items()}
+    return {f"{end}s": f"several {end}s ({note})" if note else f"one {end}" for end, note in found.items()}
 
 
 def padding_notes(notes: Iterable[str]) -> list[str]:

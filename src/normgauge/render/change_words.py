@@ -11,8 +11,8 @@ from collections.abc import Callable
 from itertools import permutations
 
 from normgauge.core.bound import Evidence
-from normgauge.core.compare import KEPT, SAME, Difference
-from normgauge.core.reading import Reading
+from normgauge.core.compare import KEPT, SAME, Difference, same_weights
+from normgauge.core.reading import FEW, Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import DOWN, UP, format_factor, known_digits, scope_words, signed_decades
 from normgauge.render.verdict import evidence_words, median_words, other_weights
@@ -39,18 +39,35 @@ def growth_sentence(difference: Difference) -> str:
     return f"B's bound {place} is {format_factor(growth)} times A's ({signed_decades(growth)} decades)."
 
 
+def weights_sentence(difference: Difference) -> str:
+    """That all in the digest is the same, and what else is known to differ; empty where they are not."""
+    if not _same_weights(difference):
+        return ""
+    differ = {
+        "the code, or numbers it holds elsewhere": difference.other_code,
+        "the samples": difference.a.batch != difference.b.batch,
+        "how they were measured": difference.other_settings,
+    }
+    named = " and ".join(what for what, does in differ.items() if does)
+    unnamed = "" if is_unchanged(difference) else ": what else differs was not stored"
+    return f"The parameters and buffers are the same in A and B{f': what differs is {named}' if named else unnamed}."
+
+
 def steeper_sentence(difference: Difference) -> str:
-    """Bounds do not tell which of two networks is steeper; a slope found in one above the other's bound does."""
+    """Bounds do not tell which of two networks is steeper; a slope found in one above the other's bound does.
+
+    Empty where nothing shows that they are two.
+    """
     a, b = difference.a, difference.b
-    if a.weights and a.weights == b.weights:
-        rest = "" if is_unchanged(difference) else ": what differs is the samples or how they were measured"
-        return f"The weights are the same in A and B{rest}."
+    if _same_weights(difference) and not difference.other_code:
+        return ""
     found, most, digits = _found(difference), _most(difference), _digits(difference)
     for (name, steep), (other, low) in permutations((("B", b), ("A", a))):
         if _apart(steep.log_lower, low.log_upper, digits) is None:
             continue
         written = found[name == "B"], most[other == "B"]
-        who = f"{name}'s steepest sample" if a.scope.kind == "point" and not steep.together else name
+        places = {"point": "'s steepest sample", "ball": " around its steepest sample"}
+        who = name + ("" if steep.together else places.get(a.scope.kind, ""))
         lies = f"a slope of {written[0]} was found, and {other} has at most {written[1]}"
         if low.certain:
             return f"{who} is steeper for certain: {lies}."
@@ -66,6 +83,8 @@ def steeper_sentence(difference: Difference) -> str:
 def sample_sentences(difference: Difference) -> list[str]:
     """The median slopes, where both have as many samples; at how many each is steeper, where they are the same."""
     a, b = difference.a, difference.b
+    if a.scope.kind == "ball":
+        return _around_samples(a, b)
     if not _has_medians(difference):
         return []
     medians = f"The median slope of {len(a.sample_ends)} samples is {median_words(a)} in A and {median_words(b)} in B"
@@ -78,6 +97,20 @@ def sample_sentences(difference: Difference) -> list[str]:
         f"{f', undecided on {left}' * bool(left)}."
     ]
     return told + ["One training of each: another may turn this round."] * other_weights([a, b])
+
+
+def _around_samples(a: Reading, b: Reading) -> list[str]:
+    """In a ball, around how many samples the slope found is larger in which, where both have as many; no proof."""
+    known = a.batch and a.batch == b.batch and len(a.samples) == len(b.samples) >= FEW
+    if not known or a.together or b.together:
+        return []
+    found = [(x["log10_lower"], y["log10_lower"]) for x, y in zip(a.samples, b.samples, strict=True)]
+    larger = sum(y > x for x, y in found), sum(x > y for x, y in found)
+    return [f"Of the slopes found around {len(found)} samples {larger[0]} are larger in B, {larger[1]} in A."]
+
+
+def _same_weights(difference: Difference) -> bool:
+    return same_weights(difference.a.weights, difference.b.weights) is True
 
 
 def gauge_sentence(difference: Difference) -> str:

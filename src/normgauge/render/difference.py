@@ -16,6 +16,7 @@ from normgauge.render.change_words import (
     sample_sentences,
     steeper_sentence,
     weaker_sentence,
+    weights_sentence,
 )
 from normgauge.render.console import PRODUCTS, Block
 from normgauge.render.numbers import (
@@ -47,9 +48,9 @@ def difference_verdict(difference: Difference) -> list[str]:
     if difference.apart:
         sentences.append(apart_sentence(scope_words(difference.a.scope)))
     else:
-        sentences += [growth_sentence(difference), *sample_sentences(difference), steeper_sentence(difference)]
-        sentences += [_cause(difference), weaker_sentence(difference)]
-    sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited]
+        sentences += [growth_sentence(difference), *sample_sentences(difference), weights_sentence(difference)]
+        sentences += [steeper_sentence(difference), _cause(difference), weaker_sentence(difference)]
+    sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited and r.log_refuted is None]
     return [sentence for sentence in sentences if sentence]
 
 

@@ -30,7 +30,9 @@ def next_steps(reading: Reading) -> list[str]:
 
 
 def _pressing(reading: Reading) -> Iterator[str]:
-    if reading.log_refuted is not None:
+    if reading.log_refuted is not None and reading.edited:
+        yield "Measure again: the file was edited after it was written, and its numbers do not go together."
+    elif reading.log_refuted is not None:
         yield "Report this network: a bound below a slope is a fault of normgauge, or of a rule of yours."
     for finding in (reading.unknown or reading.no_bound)[:1]:
         yield f"Give {finding.name} a rule of its own, or replace it: without one nothing is proved."

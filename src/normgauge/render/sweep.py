@@ -7,15 +7,20 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any
 
-from normgauge.render.numbers import ABSENT, plural
+from normgauge.core.bound import Known
+from normgauge.render.numbers import ABSENT, plural, shortened_names
 from normgauge.render.table import Grid
+from normgauge.render.verdict import evidence_words
 
 SHORT = {"gap": "accuracy gap", "log10_P_w": "log10 P_w", "log10_prod_inv_sigma_rms": "log10 Π1/σ", "alarms": "alarms"}
 NOT_GAUGED = "not gauged: "  # how the note of a trial begins that was trained and has no reading
+UPPER = ".log10_upper"  # how the name of a bound ends, behind its scope
+NOT_STORED = "known in a way that was not stored"
+NAMED = 3
 ENDS = {"upper": "at most", "lower": "found", "median": "median sample"}
 
 
@@ -33,6 +38,7 @@ class TrialOutcome:
         seconds: of the attempts that ended; None where they are not known.
         error: last lines of the last attempt, where it failed.
         notes: sentences about the values.
+        known: by scope, how the upper bound is known; empty in results of older versions.
         outdated: made with an earlier version of the user's code.
     """
 
@@ -46,6 +52,7 @@ class TrialOutcome:
     error: str = ""
     notes: tuple[str, ...] = ()
     outdated: bool = False
+    known: Mapping[str, Known] = field(default_factory=dict)
 
     @property
     def not_gauged(self) -> str:
@@ -205,7 +212,7 @@ def result_grid(found: Sequence[SweepPoint], keys: Sequence[str], sort: str, nam
 def trial_failures(outcomes: Sequence[TrialOutcome]) -> list[str]:
     """A sentence for each failed trial, with the last line of its error."""
     return [
-        f"failed: {outcome.id} ({settings_words(outcome)}), {plural(outcome.attempts, 'attempt')}: "
+        f"failed: {outcome.id} ({settings_words(outcome)}), {plural(outcome.attempts, 'attempt')} in all: "
         + (outcome.error.splitlines() or ["no reason given"])[-1]
         for outcome in outcomes
         if outcome.status == "failed"
@@ -221,6 +228,24 @@ def trials_not_gauged(outcomes: Sequence[TrialOutcome]) -> list[str]:
     ]
 
 
+def known_words(outcome: TrialOutcome, scope: str) -> str:
+    """How the upper bound of a trial is known."""
+    return evidence_words(outcome.known[scope]) if scope in outcome.known else NOT_STORED
+
+
+def bound_sentences(outcomes: Sequence[TrialOutcome]) -> list[str]:
+    """For each scope how the upper bounds are known, and in which trials where not all are known alike."""
+    told = []
+    for scope in (name.removesuffix(UPPER) for name in measures(outcomes) if name.endswith(UPPER)):
+        groups: dict[str, list[str]] = {}
+        for outcome in outcomes:
+            if scope + UPPER in outcome.values:
+                groups.setdefault(known_words(outcome, scope), []).append(outcome.id)
+        parts = [f"{words} in {len(ids)}: {shortened_names(ids, NAMED)}" for words, ids in groups.items()]
+        told.append(f"{ENDS['upper']}, {scope}: {next(iter(groups)) if len(groups) == 1 else '; '.join(parts)}")
+    return told
+
+
 def settings_words(outcome: TrialOutcome) -> str:
     """The varied settings and the seed on one line."""
     named = zip(key_labels(list(outcome.point)), outcome.point.values(), strict=True)
@@ -228,13 +253,28 @@ def settings_words(outcome: TrialOutcome) -> str:
 
 
 def csv_text(outcomes: Sequence[TrialOutcome], keys: Sequence[str]) -> str:
-    """One row a trial: id, status, varied settings, seed, every measure, why it failed, and what is to be noted."""
+    """One row a trial: id, status, varied settings, seed, measures, how bounds are known, why it failed, notes."""
     stream = io.StringIO()
     columns = measures(outcomes)
+    scopes = [name.removesuffix(UPPER) for name in columns if name.endswith(UPPER)]
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["id", "status", *keys, "seed", "attempts", "seconds", *columns, "error", "notes"])
+    writer.writerow(
+        [
+            "id",
+            "status",
+            *keys,
+            "seed",
+            "attempts",
+            "seconds",
+            *columns,
+            *(f"{scope}.evidence" for scope in scopes),
+            "error",
+            "notes",
+        ]
+    )
     for o in outcomes:
         numbers = [o.values.get(name, "") for name in columns]
+        numbers += [known_words(o, scope) if scope + UPPER in o.values else "" for scope in scopes]
         settings = [spelled_setting(o.point[key]) for key in keys]
         seconds = "" if o.seconds is None else o.seconds
         writer.writerow([o.id, o.status, *settings, o.seed, o.attempts, seconds, *numbers, o.error, "; ".join(o.notes)])

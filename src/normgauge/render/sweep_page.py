@@ -19,6 +19,7 @@ from normgauge.render.svg import WIDE, Axis, Shape
 from normgauge.render.sweep import (
     TrialOutcome,
     average,
+    bound_sentences,
     format_measure,
     measure_is_share,
     measure_title,
@@ -37,7 +38,7 @@ MOST_CELLS = 16  # values of a setting in a heat map
 ROW = 34.0
 COLUMNS = {  # by what stands in a header
     "accuracy gap": "training accuracy less test accuracy",
-    "at most": "the upper bound on the slope, proved",
+    "at most": "the upper bound on the slope",
     "found": "the largest slope found: the network has it, and may have larger ones",
     "P_w": "product of the norms of all weights; it depends on the gauge, and bounds nothing alone",
     "Π1/σ": "product of 1/σ of all normalizers, root mean square over channels; it depends on the gauge likewise",
@@ -73,6 +74,7 @@ def sweep_page(outcomes: Sequence[TrialOutcome], view: SweepView) -> str:
     found = sweep_points(outcomes)
     grid = result_grid(found, view.keys, view.sort, view.name)
     legend = [f"{title}: {what}." for title, what in COLUMNS.items() if any(title in head for head in grid.headers)]
+    legend += [f"{told}." for told in bound_sentences(outcomes)]
     table = markup(html_table(grid), paragraphs([f"{grid.footer}."]), listing(legend)) if found else Markup()
     body = markup(
         paragraphs(view.told, "verdict"),

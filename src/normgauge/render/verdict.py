@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from normgauge.core import reference
-from normgauge.core.bound import Evidence
+from normgauge.core.bound import Evidence, Known
 from normgauge.core.first_notes import measured_output
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Reading
@@ -101,13 +101,13 @@ def _contradiction(seen: Contradiction | None) -> str:
     return f": a slope of {slope}{f' at {seen.where}' * bool(seen.where)} stands beside a bound of {bound}"
 
 
-def evidence_words(reading: Reading) -> str:
+def evidence_words(reading: Reading | Known) -> str:
     """The evidence in a few words, with what it is subject to."""
-    if edit_contradicts(reading):
+    if isinstance(reading, Reading) and edit_contradicts(reading):
         return "none, file edited"
     path = " on the same path" if reading.path_dependent and reading.evidence is not Evidence.UNKNOWN else ""
     chance = reading.failure_probability
-    edited = ", file edited" if reading.edited else ""
+    edited = ", file edited" if isinstance(reading, Reading) and reading.edited else ""
     return f"{reading.evidence}{path}" + (f", fails with p ≤ {format_chance(chance)}" if chance else "") + edited
 
 

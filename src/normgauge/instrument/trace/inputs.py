@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normgauge.core.errors import InputError
-from normgauge.core.first_notes import OUTPUT, PADDING
+from normgauge.core.first_notes import FIXED, INPUT, OUTPUT, PADDING
 from normgauge.instrument.trace.decoder import decoder_note
 from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import free_memory
+from normgauge.render.numbers import shortened_names
 
 LOADING_NOTES = "loading_notes"  # attribute of a model from a file: what its readings must say of how it was loaded
+NAMED = 5  # inputs and outputs beside the measured one; the others are counted
 COPIES = 3  # of the batch that any measurement holds at once: in float64, moved, and what the first layer makes of it
 
 
@@ -121,7 +123,8 @@ def make_call(model: nn.Module, batch: Any, wanted: str | None = None) -> Call:
         )
     check_memory(model, tensors)
     if len(tensors) > 1:
-        notes.append(f"measured in {argument_name(name)}; the other inputs are held fixed")
+        others = [argument_name(other) for other in tensors if other != name]
+        notes.append(f"{INPUT}{argument_name(name)}{FIXED}{shortened_names(others, NAMED)}")
     notes += decoder_note(model, args, kwargs)
     floats = [tensors[name], *model.parameters(), torch.zeros(())]
     native = next(tensor.dtype for tensor in floats if tensor.is_floating_point())
@@ -299,7 +302,7 @@ def pick_output(returned: Any, wanted: str | None = None) -> tuple[Tensor, list[
     if not found[name].numel():
         raise InputError(f"output: expected at least one number, {name} has shape {tuple(found[name].shape)}")
     others = [n for n in found if n != name]
-    note = [f"{OUTPUT}{name}; not measured: {', '.join(others[:5])}"] if others else []
+    note = [f"{OUTPUT}{name}; not measured: {shortened_names(others, NAMED)}"] if others else []
     return found[name], note
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from normgauge.core import store
+from normgauge.core.bound import Known
 from normgauge.core.errors import LoadError, NormgaugeError
 from normgauge.core.spelled import LN10
 from normgauge.instrument.measure import readings
@@ -100,10 +101,10 @@ def run_trial(place: Path, record: Record) -> Result:
             on_step=watched.on_step,
         )
     values = _scores(model, train_split, test_split)
-    found, notes = _measured(model, test_split, settings)
+    found, notes, known = _measured(model, test_split, settings)
     write_imports(place, {**imported_files(settings, folder), **loaded})  # with what was loaded on the way
     alarms = alarm_count(place) if settings["monitor"] else None
-    return Result({**values, **found, "alarms": alarms}, notes, history.losses)
+    return Result({**values, **found, "alarms": alarms}, notes, history.losses, known=known)
 
 
 class Watched:
@@ -156,15 +157,17 @@ def _scores(model: nn.Module, train_split: Split, test_split: Split) -> Values:
     }
 
 
-def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tuple[Values, tuple[str, ...]]:
-    """The numbers of the readings, and notes; a network that diverged has a note and no numbers."""
+def _measured(
+    model: nn.Module, data: Split, settings: Mapping[str, Any]
+) -> tuple[Values, tuple[str, ...], dict[str, Known]]:
+    """The numbers of the readings, notes, how bounds are known; a network that diverged has a note and no numbers."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     batch = data.inputs[: settings["measure.samples"]].to(device)
     asked: Any = {"search": settings["measure.search"], "balance": settings["measure.balance"], "pictures": False}
     try:
         found = readings(model, batch, settings["measure.scopes"], **asked)
     except NormgaugeError as error:
-        return {}, (NOT_GAUGED + " ".join(str(error).split()),)
+        return {}, (NOT_GAUGED + " ".join(str(error).split()),), {}
     ends = ("log10_upper", "log10_balanced", "log10_folded", "log10_lower")
     values: Values = {f"{reading.scope}.{end}": getattr(reading, end) for reading in found for end in ends}
     values |= {f"{r.scope}.log10_median": m.lo / LN10 for r in found if (m := r.log_median) and m.width <= NEAR}
@@ -175,4 +178,5 @@ def _measured(model: nn.Module, data: Split, settings: Mapping[str, Any]) -> tup
         values[f"log10_prod_inv_sigma_{reduction}"] = float(value)
     notes = [refutation_sentence(reading) for reading in found if reading.log_refuted is not None]
     notes += [f"{r.scope}: {item.name}: {item.why}" for r in found for item in (*r.unknown, *r.no_bound)]
-    return values, tuple(notes)
+    known = {str(r.scope): Known(r.evidence, r.path_dependent, r.failure_probability) for r in found}
+    return values, tuple(notes), known

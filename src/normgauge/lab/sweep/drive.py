@@ -12,6 +12,7 @@ from normgauge.lab.sweep.attempt import Ended
 from normgauge.lab.sweep.engine import Engine
 from normgauge.lab.sweep.files import (
     CHECKPOINT,
+    RECORD,
     RESULT,
     Record,
     Result,
@@ -88,6 +89,7 @@ class Folder:
             seconds=record.seconds,
             error=record.error if status == "failed" else "",
             notes=() if result is None else result.notes,
+            known={} if result is None else result.known,
             outdated=result is not None and self._changed(trial, record),
         )
 
@@ -112,8 +114,8 @@ class Folder:
         )
 
     def forget(self, trial: SweepTrial) -> None:
-        """Take a trial's result away, and what it would resume from: it is to run again."""
-        for name in (RESULT, CHECKPOINT):
+        """Take a trial's result away, what it would resume from, and its count of attempts: it is to run again."""
+        for name in (RESULT, CHECKPOINT, RECORD):
             (self.place(trial) / name).unlink(missing_ok=True)
 
     def begin(self, trial: SweepTrial) -> Path:

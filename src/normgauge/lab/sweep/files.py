@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from normgauge.core.bound import Evidence, Known
 from normgauge.core.errors import InputError
 from normgauge.core.spelled import unspell_number
 from normgauge.core.stored import written_whole
@@ -74,6 +75,7 @@ class Result:
         values: numbers by name; None for what could not be measured.
         notes: sentences about them.
         losses: training loss of each epoch.
+        known: by scope, how the upper bound is known; empty in results of older versions.
         seconds: that the attempt took, by its own clock; None where it was not written down.
     """
 
@@ -81,6 +83,7 @@ class Result:
     notes: tuple[str, ...] = ()
     losses: tuple[float, ...] = field(default=())
     seconds: float | None = None
+    known: Mapping[str, Known] = field(default_factory=dict)
 
 
 def write_record(place: Path, record: Record) -> None:
@@ -98,7 +101,7 @@ def write_result(place: Path, result: Result) -> None:
     values = {name: json_number(value) for name, value in result.values.items()}
     losses = [json_number(loss) for loss in result.losses]
     told = {"values": values, "notes": list(result.notes), "losses": losses, "seconds": result.seconds}
-    write_whole(place / RESULT, {"schema": SCHEMA, **told})
+    write_whole(place / RESULT, {"schema": SCHEMA, **told, "known": _known_json(result.known)})
 
 
 def read_result(place: Path) -> Result | None:
@@ -107,10 +110,19 @@ def read_result(place: Path) -> Result | None:
     def result(data: dict[str, Any]) -> Result:
         values = {name: unspell_number(value) for name, value in data["values"].items()}
         seconds = data.get("seconds")
+        known = {scope: _known(entry) for scope, entry in data.get("known", {}).items()}
         losses = tuple(map(float, data["losses"]))
-        return Result(values, tuple(data["notes"]), losses, None if seconds is None else float(seconds))
+        return Result(values, tuple(data["notes"]), losses, None if seconds is None else float(seconds), known)
 
     return _read(place / RESULT, result)
+
+
+def _known_json(known: Mapping[str, Known]) -> dict[str, dict[str, Any]]:
+    return {scope: {**asdict(entry), "evidence": str(entry.evidence)} for scope, entry in known.items()}
+
+
+def _known(data: Mapping[str, Any]) -> Known:
+    return Known(Evidence(data["evidence"]), bool(data["path_dependent"]), float(data["failure_probability"]))
 
 
 def write_imports(place: Path, digests: Mapping[str, str]) -> None:
@@ -207,6 +219,7 @@ def _trial(outcome: TrialOutcome) -> dict[str, Any]:
         "seconds": outcome.seconds,
         "error": outcome.error,
         "notes": list(outcome.notes),
+        "known": _known_json(outcome.known),
         "values": {name: json_number(value) for name, value in outcome.values.items()},
     }
 
