@@ -18,6 +18,7 @@ from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.core.rounding import size_up
 from normgauge.instrument.balance import Balanced, WeightedRadii, both_bounds, folded_bound
+from normgauge.instrument.balance.narrowing import Norms
 from normgauge.instrument.compose import Composition, compose, mixing_step, own_gains, samples_of
 from normgauge.instrument.replay import replay_model
 from normgauge.instrument.rules import REGISTRY, Registry
@@ -187,7 +188,7 @@ class Session:
         if all(torch.equal(a.log, b.log) for here, there in pairs for a, b in zip(here, there, strict=True)):
             return parts
         theta = self.bounds(point)[1].theta
-        norms: dict[tuple[int, int], float] = self.once(("weighted norms", id(self.trace)), dict)
+        norms: Norms = self.once(("weighted norms", id(self.trace)), dict)
         radii = WeightedRadii(parts, theta, norms)
         found = compose(self.trace, self.options.registry, parts.ctx, self.options.progress, radii)
         return dataclasses.replace(found, radius_weights=theta)

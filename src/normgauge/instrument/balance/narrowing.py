@@ -7,7 +7,8 @@ With weights D on every value (`balance`)
     ‖D(h − h₀)‖ ≤ R·Π‖D_v J D_u⁻¹‖,    ‖h − h₀‖ ≤ max 1/D · ‖D(h − h₀)‖
 
 for *every* choice of D. With the weights of the balanced bound at the samples, which knows no radius, the radii are the
-same in every gauge, and so is what the rules make of them. The rules' own radii hold as well; the smaller counts.
+same in every gauge, and so is what the rules make of them. The radii of the weights that fold normalizers hold as well,
+and so do the rules' own; the smallest counts.
 """
 
 from __future__ import annotations
@@ -37,23 +38,30 @@ from normgauge.instrument.rules.flow import (
 )
 from normgauge.instrument.trace.step import Step, Value
 
+Weights = dict[int, Tensor]
+Norms = dict[tuple[int, Key], float]
+"""Log norms of weighted maps, by the choice of weights and the place of the map."""
+
 
 class WeightedRadii:
-    """Radii of all values of a ball under the weights ``theta``, found while the rules are asked again.
+    """Radii of all values of a ball under channel weights, found while the rules are asked again.
 
     Args:
         parts: the composition with the rules' own radii.
-        theta: free log weights; those that fold normalizers where there are none, or they are of another graph.
-        norms: log norms of weighted maps under these weights, kept from one ball to the next.
+        theta: free log weights to use beside those that fold normalizers; None, or weights of another graph, for none.
+        norms: of the maps under these weights, kept from one ball to the next.
     """
 
-    def __init__(self, parts: Composition, theta: Tensor | None, norms: dict[Key, float]) -> None:
+    def __init__(self, parts: Composition, theta: Tensor | None, norms: Norms) -> None:
         self.parts, self.norms = parts, norms
         self.weighting = Weighting(parts, tie_weights(parts), rough=True)
-        if theta is None or len(theta) != self.weighting.free or not is_moderate(theta):
-            theta = fold_weights(self.weighting)
-        self.weights = self.weighting.log_weights(theta)
-        self.moved = {source.index: log_vector(parts.flows[source.index].radius) for source in parts.trace.sources}
+        chosen = [fold_weights(self.weighting)]
+        if theta is not None and len(theta) == self.weighting.free and is_moderate(theta):
+            chosen.append(theta)
+        starts = {source.index: log_vector(parts.flows[source.index].radius) for source in parts.trace.sources}
+        self.choices: list[tuple[Weights, dict[int, Tensor]]] = [
+            (self.weighting.log_weights(weights), dict(starts)) for weights in chosen
+        ]
 
     def seen(self, step: Step, incoming: tuple[Flow, ...]) -> tuple[Flow, ...]:
         """The flows into a step with the smaller radii."""
@@ -67,9 +75,8 @@ class WeightedRadii:
         )  # perhaps the radius of another value, but for means
         if unread and not centring:
             return flow
-        weights = self.weights.get(value.index)
-        log = self.moved[value.index] + (0.0 if weights is None else (-weights).max())
-        reach = size_up(log_above(log).exp())
+        logs = [moved[value.index] + _most(weights.get(value.index), -1) for weights, moved in self.choices]
+        reach = size_up(log_above(torch.stack(logs).amin(0)).exp())
         radius, row = torch.minimum(flow.radius, reach), torch.minimum(flow.row, reach)
         if torch.equal(row, flow.row) and torch.equal(radius, flow.radius):
             return flow
@@ -80,28 +87,33 @@ class WeightedRadii:
 
     def follow(self, step: Step, out: Value, transfer: Transfer) -> None:
         """Carry the weighted radii over a step: by its weighted gains, or by what its output moves at most anyway."""
-        arms = [
-            chain_gains(self._gain((out.index, k), value, out, gain), self.moved[value.index])
-            for k, (value, gain) in enumerate(zip(step.inputs, transfer.gains, strict=True))
-        ]
-        log, weights = join_logs(arms, transfer.disjoint), self.weights.get(out.index)
-        if transfer.radius is not None:
-            log = torch.minimum(log, log_vector(transfer.radius) + (0.0 if weights is None else weights.max()))
         form = _only_form(transfer)
-        if isinstance(form, NormalizerMap) and weights is not None:
-            log = torch.minimum(
-                log, form.log_moved + (weights if form.gamma is None else weights + form.gamma.log()).max()
-            )
-        self.moved[out.index] = log
+        for choice, (weights, moved) in enumerate(self.choices):
+            arms = [
+                chain_gains(self._gain(choice, (out.index, k), value, out, gain), moved[value.index])
+                for k, (value, gain) in enumerate(zip(step.inputs, transfer.gains, strict=True))
+            ]
+            log, after = join_logs(arms, transfer.disjoint), weights.get(out.index)
+            if transfer.radius is not None:
+                log = torch.minimum(log, log_vector(transfer.radius) + _most(after))
+            if isinstance(form, NormalizerMap) and after is not None:
+                scaled = after if form.gamma is None else after + form.gamma.log()
+                log = torch.minimum(log, form.log_moved + scaled.max())
+            moved[out.index] = log
 
-    def _gain(self, key: Key, value: Value, out: Value, gain: Gain) -> Tensor:
+    def _gain(self, choice: int, key: Key, value: Value, out: Value, gain: Gain) -> Tensor:
         """The weighted gain; of a linear map it is the same in every ball."""
-        before, after = self.weights.get(value.index), self.weights.get(out.index)
+        weights, at = self.choices[choice][0], (choice, key)
+        before, after = weights.get(value.index), weights.get(out.index)
         if not isinstance(gain.form, Matrix | Kernel):
             return self.weighting.weighted(key, value, out, gain, before, after)
-        if key not in self.norms:
-            self.norms[key] = float(self.weighting.weighted(key, value, out, gain, before, after).max())
-        return torch.full_like(gain.log, self.norms[key])
+        if at not in self.norms:
+            self.norms[at] = float(self.weighting.weighted(key, value, out, gain, before, after).max())
+        return torch.full_like(gain.log, self.norms[at])
+
+
+def _most(weights: Tensor | None, sign: int = 1) -> Tensor | float:
+    return 0.0 if weights is None else (sign * weights).max()
 
 
 def _only_form(transfer: Transfer) -> Form | None:
