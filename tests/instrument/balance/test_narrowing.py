@@ -12,13 +12,25 @@ from torch import Tensor, nn
 
 import normgauge as ng
 from normgauge.core.bound import Scope
+from normgauge.core.compare import compare_readings
 from normgauge.instrument.balance import WeightedRadii
 from normgauge.instrument.compose import Composition, compose
 from normgauge.instrument.rules.flow import Flow
 from normgauge.instrument.session import Session, opened
 from normgauge.instrument.testing.audit import facts_broken
 from normgauge.instrument.trace.step import Step
-from tests.instrument.balance.gauges import CHANGES, EVERY, TokenNet, changed, gauge_net, norm_shift, query_key
+from normgauge.render.difference import difference_verdict
+from tests.instrument.balance.gauges import (
+    CHANGES,
+    EVERY,
+    TokenNet,
+    changed,
+    factors,
+    gauge_net,
+    norm_shift,
+    query_key,
+    write,
+)
 
 SAME = 0.01  # decades; the rescalings move single norms by four, and the search ends within a few thousandths
 BALLS = ("ball:0.01", "ball:0.1", "ball:0.5")
@@ -190,3 +202,23 @@ def test_a_network_whose_gains_know_no_radius_is_composed_once() -> None:
     net, x = gauge_net("layer")
     with opened(net, x) as session:
         assert session.composed(Scope.parse("ball:0.1")).radius_weights is not None
+
+
+def test_diff_sees_another_gauge_in_a_ball() -> None:
+    net, x = gauge_net("layer")
+    one, two = (ng.gauge(n, x, "ball:0.1", search=False) for n in (net, changed(net, norm_shift, x)))
+    found = compare_readings(one, two)
+    assert found.other_gauge and "The same capacity in another gauge" in " ".join(difference_verdict(found))
+
+
+def test_a_network_too_wide_for_a_long_descent_keeps_its_bound_under_layer_norm() -> None:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(3) for layer in (nn.Linear(300, 300), nn.LayerNorm(300), nn.ReLU())]
+    net, x = nn.Sequential(*layers, nn.Linear(300, 5)).double().eval(), torch.randn(2, 300, dtype=torch.float64)
+
+    def both(twin: Any) -> None:
+        write(twin[4], factors(300))
+        twin[6].weight.div_(factors(300))
+        twin[3].weight.add_(factors(300))
+
+    assert balanced(changed(net, both, x), x) == pytest.approx(balanced(net, x), abs=SAME)
