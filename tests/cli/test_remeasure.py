@@ -175,6 +175,13 @@ def wide():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 400), nn.ReLU(), nn.Linear(400, 4)).eval()
 
+def normed():
+    torch.manual_seed(0)
+    layers = nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 20), nn.LayerNorm(20), nn.Linear(20, 4)
+    layers[0].weight.data[::2] *= 100
+    layers[2].weight.data[:, ::2] /= 100
+    return nn.Sequential(*layers).eval()
+
 def batch():
     torch.manual_seed(2)
     return torch.randn(2, 6)
@@ -367,3 +374,24 @@ def test_without_its_weights_a_balanced_bound_is_minimised_again_and_held_as_str
     forged_capacity(data["readings"][2], 9e-6)
     code, out, _ = verify(resealed(tmp_path / "a.json", data), *given((path, {})))
     assert code == 1 and "global: log10_balanced: stored " in out and "could not be confirmed" in out
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_a_ball_keeps_the_weights_that_its_radii_were_measured_with(verify, tmp_path, monkeypatch, shift):
+    """Other weights prove larger radii, and gains above those stored: these could not be confirmed."""
+    (tmp_path / "net.py").write_text(PLAIN)
+    model, batch = load_model(f"{tmp_path / 'net.py'}:normed"), load_batch(f"{tmp_path / 'net.py'}:batch")
+    data = gauge_json(readings(model, batch, ["ball:0.05"], search=False, effort="quick"))
+
+    def never(*_: object) -> None:
+        raise AssertionError("nothing is looked for")
+
+    monkeypatch.setattr("normgauge.instrument.balance.bounds.descend_weights", never)
+    data = {"schema": data["schema"], "readings": data.get("readings", [data])}
+    own, samples = (Multipliers.from_json(kept) for kept in data["readings"][0]["channel_weights"])
+    assert (own.sample, samples.sample) == (0, 1) and own.count == samples.count > 20
+    moved = [log + shift * (-1) ** place for place, log in enumerate(samples.logs())]
+    data["readings"][0]["channel_weights"][1] = {**kept_multipliers({1: moved})[0].to_json()}
+    code, out, err = verify(resealed(tmp_path / "a.json", data), *given((tmp_path / "net.py", {}), "normed"))
+    assert code == (shift > 0) and err == "", out
+    assert ("layers[3].log10_gain.upper: stored" in " ".join(out.split())) == (shift > 0)

@@ -68,7 +68,7 @@ class Network:
         options = {key: value for key, value in stored[0].options.items() if value is not None}
         try:
             given = {proved_radius(r): stored_logs(r) for r in stored if are_kept(r.multipliers)}
-            weights = {r.scope.radius: stored_weights(r) for r in stored if are_kept(r.channel_weights)}
+            weights = {radius: logs for r in stored for radius, logs in stored_weights(r)}
             with contextlib.redirect_stdout(sys.stderr):
                 asked = Options(mode=stored[0].mode, multipliers=given, channel_weights=weights, **options)
                 found = measured(self.model, self.batch, [r.scope for r in stored], asked)
@@ -99,9 +99,10 @@ def other_weights(stored: str, now: str, measured: bool) -> Iterator[str]:
         yield "weights_digest: the model has no parameters or buffers to compare; give --batch, to measure it again"
 
 
-def stored_weights(reading: Reading) -> tuple[float, ...]:
-    """The free log weights of the channels that the balanced bound of a reading was proved with."""
-    return reading.channel_weights[0].logs()
+def stored_weights(reading: Reading) -> Iterator[tuple[float, tuple[float, ...]]]:
+    """The free log weights of the channels that a reading was proved with, by radius: 0 for those of its radii."""
+    if are_kept(reading.channel_weights):
+        yield from ((0.0 if item.sample else reading.scope.radius, item.logs()) for item in reading.channel_weights)
 
 
 def missing_multipliers(stored: Reading, again: Reading) -> Iterator[str]:

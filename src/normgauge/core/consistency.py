@@ -277,8 +277,8 @@ def evidence_fits(reading: Row) -> Iterator[str]:
 
 
 def kept_numbers(reading: Row) -> Iterator[str]:
-    """Multipliers and channel weights: one object a sample, each with the numbers it counts, where they are few."""
-    for key, samples in (("multipliers", len(reading["samples"])), ("channel_weights", 1)):
+    """Multipliers, one object a sample, and channel weights: each with the numbers it counts, where they are few."""
+    for key, samples in (("multipliers", len(reading["samples"])), ("channel_weights", 2)):
         items = reading.get(key, [])  # readings of older versions have none
         few = sum(item["count"] for item in items) <= MOST_KEPT
         if len({item["sample"] for item in items} & set(range(samples))) != len(items):

@@ -478,8 +478,9 @@ class Reading(Stored):
         tuple[Multipliers, ...],
         Told(
             "what `log10_balanced` was proved with, in the form of `multipliers`: natural logarithms of the weights of "
-            "the channels that are free, one object in all; none where no weights gained anything. "
-            "`verify --model --batch` proves it again with them",
+            "the channels that are free, as `sample` 0; none where no weights gained anything. In a ball those of the "
+            "bound at the samples stand as `sample` 1: gains rest on how far values move, measured with them. "
+            "`verify --model --batch` proves it again with both",
             absent=(),
             varies=True,
         ),

@@ -112,7 +112,12 @@ def make_reading(
         rules=rule_texts(parts),
         proof=proof(parts, folded, best, everywhere),
         multipliers=top.multipliers,
-        channel_weights=() if best.theta is None else kept_multipliers({0: best.theta.tolist()}),
+        channel_weights=tuple(
+            item
+            for place, theta in enumerate((best.theta, parts.radius_weights))
+            if theta is not None
+            for item in kept_multipliers({place: theta.tolist()})
+        ),
     )
     return judged_reading(without_bound(made) if made.evidence is Evidence.UNKNOWN else made)
 

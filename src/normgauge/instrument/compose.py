@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from normgauge.instrument.rules.registry import Registry, Rule, printable
 from normgauge.instrument.rules.shape import copy, copy_outputs
 from normgauge.instrument.trace.held import own_tensors
 from normgauge.instrument.trace.place import is_out_of_memory
-from normgauge.instrument.trace.step import Step, Trace, tensors_in
+from normgauge.instrument.trace.step import Step, Trace, Value, tensors_in
 
 STILL = 1e-12  # of a value's size: what a sample may change while only others move, in float64
 STILL_LOW = 1e-5  # in any other precision
@@ -48,6 +49,7 @@ class Composition:
         flows: by value index.
         transfers: by value index: what its step does to reach it.
         rules: by step index; None where there is no rule.
+        radius_weights: free log weights that radii in a ball were measured with; None where none were chosen.
     """
 
     trace: Trace
@@ -55,6 +57,7 @@ class Composition:
     flows: dict[int, Flow] = field(default_factory=dict)
     transfers: dict[int, Transfer] = field(default_factory=dict)
     rules: dict[int, Rule | None] = field(default_factory=dict)
+    radius_weights: Tensor | None = None
 
     @property
     def log_upper(self) -> Tensor:
@@ -75,8 +78,22 @@ class Composition:
         return logs
 
 
+class Narrowing(Protocol):
+    """What else is known of how far values move: rules see it, and are followed step by step."""
+
+    def seen(self, step: Step, incoming: tuple[Flow, ...]) -> tuple[Flow, ...]:
+        """What a step's rule may believe of its inputs."""
+
+    def follow(self, step: Step, out: Value, transfer: Transfer) -> None:
+        """Learn what the step does on its way to ``out``."""
+
+
 def compose(
-    trace: Trace, registry: Registry, ctx: Context, progress: Callable[[str, float], None] | None = None
+    trace: Trace,
+    registry: Registry,
+    ctx: Context,
+    progress: Callable[[str, float], None] | None = None,
+    narrowing: Narrowing | None = None,
 ) -> Composition:
     """Ask every step's rule and carry slopes, radii and ranges from the sources to the output.
 
@@ -94,11 +111,14 @@ def compose(
         rule = registry.lookup(step.target)
         result.rules[step.index] = rule
         incoming = tuple(result.flows[v.index] for v in step.inputs)
-        for out, transfer in zip(step.outputs, apply_rule(step, rule, incoming, ctx), strict=True):
+        seen = incoming if narrowing is None else narrowing.seen(step, incoming)
+        for out, transfer in zip(step.outputs, apply_rule(step, rule, seen, ctx), strict=True):
             if has_diverged(out.tensor):
                 transfer = ctx.unknown(step.inputs, "the network's values are not finite here: it has diverged")
             result.transfers[out.index] = transfer
             result.flows[out.index] = settle_flow(out.tensor, transfer, incoming, ctx)
+            if narrowing is not None:
+                narrowing.follow(step, out, transfer)
     return result
 
 

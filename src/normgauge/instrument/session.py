@@ -17,7 +17,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from normgauge.core.bound import Scope
 from normgauge.core.errors import InputError, NormgaugeError
 from normgauge.core.rounding import size_up
-from normgauge.instrument.balance import Balanced, both_bounds, folded_bound
+from normgauge.instrument.balance import Balanced, WeightedRadii, both_bounds, folded_bound
+from normgauge.instrument.balance.narrowing import Norms
 from normgauge.instrument.compose import Composition, compose, mixing_step, own_gains, samples_of
 from normgauge.instrument.replay import replay_model
 from normgauge.instrument.rules import REGISTRY, Registry
@@ -54,7 +55,8 @@ class Options:
     """How a model is measured; `gauge` explains each option.
 
     ``multipliers`` are given, by the radius of the scope and by sample, where a stored bound is to be proved again:
-    then none are looked for. So are ``channel_weights``, by the radius, for the balanced bound.
+    then none are looked for. So are ``channel_weights``, by the radius, for the balanced bound; those of the points
+    measure the radii in balls too.
 
     Raises:
         InputError: for a mode that is neither eval nor train.
@@ -176,9 +178,21 @@ class Session:
                 parts = compose(self.trace, self.options.registry, ctx, self.options.progress)
                 if count > 1:
                     self.check_apart(parts)
-                return parts
+                return self._narrowed(parts) if scope.kind == "ball" else parts
             except SamplesMixed:  # measured as one point, nothing can be mixed
                 self.together = True
+
+    def _narrowed(self, parts: Composition) -> Composition:
+        """The composition of a ball with radii that do not depend on the gauge, where a gain rests on a radius."""
+        point = self.composed(Scope.parse("point"))
+        pairs = ((t.gains, point.transfers[index].gains) for index, t in parts.transfers.items())
+        if all(torch.equal(a.log, b.log) for here, there in pairs for a, b in zip(here, there, strict=True)):
+            return parts
+        theta = self.bounds(point)[1].theta
+        norms: Norms = self.once(("weighted norms", id(self.trace)), dict)
+        radii = WeightedRadii(parts, theta, norms)
+        found = compose(self.trace, self.options.registry, parts.ctx, self.options.progress, radii)
+        return dataclasses.replace(found, radius_weights=theta)
 
     def check_apart(self, parts: Composition) -> None:
         """Check that samples do not interact: move half of them, and the others must stay the same at every step.
@@ -216,7 +230,10 @@ class Session:
         return None
 
     def bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
-        """Return the folded and the balanced bound; scopes with equal gains share them."""
+        """Return the folded and the balanced bound, found once; scopes with equal gains share them."""
+        return self.once(("bounds", id(parts)), lambda: (parts, self._bounds(parts)))[1]
+
+    def _bounds(self, parts: Composition) -> tuple[Balanced, Balanced]:
         logs = self.options.channel_weights.get(parts.ctx.scope.radius)
         given = None if logs is None else torch.tensor(logs, dtype=torch.float64)
 

@@ -9,5 +9,6 @@ it, and the value reported is proved afresh for the weights found.
 """
 
 from normgauge.instrument.balance.bounds import Balanced, balanced_bound, both_bounds, folded_bound, plain_bound
+from normgauge.instrument.balance.narrowing import WeightedRadii
 
-__all__ = ["Balanced", "balanced_bound", "both_bounds", "folded_bound", "plain_bound"]
+__all__ = ["Balanced", "WeightedRadii", "balanced_bound", "both_bounds", "folded_bound", "plain_bound"]

@@ -79,8 +79,9 @@ def balanced_bound(
     if not math.isfinite(folded.total):
         return folded
     weighting = Weighting(parts, ties or tie_weights(parts))
-    theta = _chosen(weighting, folded) if given is None else given
-    if theta is None or len(theta) != weighting.free or not is_moderate(theta):
+    fitting = given is not None and len(given) == weighting.free  # others are of another graph, or another version
+    theta = given if fitting else _chosen(weighting, folded)
+    if theta is None or not is_moderate(theta):
         return replace(folded, gauges=tuple(sorted(weighting.ties.named)))
     found = _certified(weighting, theta)
     if bool(found.log_upper.isnan().any()):  # 0·∞ somewhere: nothing is proved

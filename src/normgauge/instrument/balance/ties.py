@@ -87,11 +87,21 @@ def tie_weights(parts: Composition) -> Ties:
     ties = Ties()
     for step in parts.trace.steps:
         for out in step.outputs:
+            if feeds_normalizers(parts, step, out):
+                continue
             channels = outgoing(ties, step, out, parts.transfers[out.index])
             if channels is not None:
                 ties.values[out.index] = channels
     _settle(ties, parts.trace.end, parts.transfers.get(parts.trace.end.index))
     return ties
+
+
+def feeds_normalizers(parts: Composition, step: Step, out: Value) -> bool:
+    """Whether normalizers alone read a linear map's output: weights there gain nothing, for ‖W‖ ≤ max 1/D · ‖DW‖."""
+    maps = all(isinstance(g.form, Matrix | Kernel) for g in parts.transfers[out.index].gains)
+    readers = parts.trace.consumers.get(out.index, ())
+    forms = [g.form for reader in readers for g in parts.transfers[reader.outputs[0].index].gains]
+    return maps and out is not parts.trace.end and all(isinstance(form, NormalizerMap) for form in forms)
 
 
 def _settle(ties: Ties, output: Value, transfer: Transfer | None) -> None:

@@ -25,7 +25,7 @@ from normgauge.instrument.rules.flow import (
 from normgauge.instrument.spectral.circulant import ROUGH
 from normgauge.instrument.spectral.conv import conv_norm
 from normgauge.instrument.spectral.dense import dense_norm
-from normgauge.instrument.trace.step import Value
+from normgauge.instrument.trace.step import Step, Value
 
 Key = tuple[int, int]
 MODEST = 100.0  # logs of weights below which one may multiply after the other
@@ -45,6 +45,7 @@ class Weighting:
         self.slot = torch.tensor([number[root] for root, _ in found])
         self.shift = torch.tensor([delta for _, delta in found], dtype=torch.float64)
         self.free = len(roots)
+        self.means_unread = means_unread(parts)
 
     def slots(self, channels: ChannelWeights) -> tuple[Tensor, Tensor]:
         """For each channel: which free weight (−1 for none), and what is added to it."""
@@ -134,21 +135,41 @@ class Weighting:
         return torch.full_like(log, self._norm(scale_weight(weight, form, log_out, log_in), form))
 
     def centred(self, form: Matrix | Kernel, key: Key) -> Tensor:
-        """W, or PW when nothing but a centring normalizer reads the result."""
-        if isinstance(form, Matrix) and key[0] != self.parts.trace.end.index:
-            readers = self.parts.trace.consumers.get(key[0], [])
-            if len(readers) == 1:
-                gains = self.parts.transfers[readers[0].outputs[0].index].gains
-                if len(gains) == 1 and isinstance(gains[0].form, NormalizerMap) and gains[0].form.centred:
-                    self.ties.named.add("shifts under a centring normalizer")
-                    return form.weight - form.weight.mean(0, keepdim=True)
-        return form.weight
+        """W, or PW when nothing but centring normalizers reads the result."""
+        parts = self.means_unread[key[0]]
+        if not parts or not isinstance(form, Matrix):
+            return form.weight
+        self.ties.named.add("shifts under a centring normalizer")
+        blocks = form.weight.unflatten(0, (parts, -1))
+        return (blocks - blocks.mean(1, keepdim=True)).flatten(0, 1)
 
     def _norm(self, weight: Tensor, form: Matrix | Kernel) -> float:
         if isinstance(form, Matrix):
             return self.parts.ctx.accepted(dense_norm(weight, chance=CHANCE)).hi
         width = max(self.parts.ctx.width, ROUGH) if self.rough else self.parts.ctx.width
         return conv_norm(weight, form.spec, width, below=False).log.hi
+
+
+def means_unread(parts: Composition) -> dict[int, int]:
+    """In how many equal parts of each value's last axis nobody reads the mean; 0 where somebody may.
+
+    Normalizers take it off. A sum passes it on: W may be replaced by PW in front of any number of sums, for
+    P(h + Wx) = P(h + PWx).
+    """
+    found: dict[int, int] = {}
+
+    def unread(value: Value, reader: Step) -> int:
+        out, rule, form = reader.outputs[0], parts.rules[reader.index], parts.transfers[reader.outputs[0].index].gains
+        if len(form) == 1 and isinstance(form[0].form, NormalizerMap):
+            return form[0].form.centred
+        sums = rule is not None and rule.id == "combine.add" and out.tensor.shape == value.tensor.shape
+        return found[out.index] if sums else 0
+
+    for step in reversed(parts.trace.steps):
+        for out in step.outputs:
+            ways = {unread(out, reader) for reader in parts.trace.consumers.get(out.index, ())}
+            found[out.index] = ways.pop() if len(ways) == 1 and out is not parts.trace.end else 0
+    return found
 
 
 def _largest(logs: Tensor | None) -> Tensor | float:

@@ -111,14 +111,16 @@ class Kernel:
 class NormalizerMap:
     """diag(gamma)·M with ‖row c of M‖ at most exp(log_inverse[sample, c]); gamma lies on ``axis`` of the output.
 
-    ``centred`` says that M ignores a constant added along the last axis (so that a linear map before it may be
-    replaced by its centred form). ``log_inverse`` has one column, or one a channel.
+    ``centred`` counts the equal parts of the last axis, to each of which a constant may be added that M ignores (so
+    that a linear map before it may be replaced by its centred form); 0 where there are none. ``log_inverse`` has one
+    column, or one a channel. ``log_moved`` bounds how far the output moves before gamma, log, one entry a sample.
     """
 
     gamma: Tensor | None
     axis: int
-    centred: bool
+    centred: int
     log_inverse: Tensor
+    log_moved: Tensor
 
 
 Form = Diagonal | Commute | Move | Matrix | Kernel | NormalizerMap

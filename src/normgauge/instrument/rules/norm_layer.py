@@ -91,7 +91,7 @@ def by_channel_groups(step: Step, count: int, norm: Normalizer, flow: Flow, ctx:
     # several images a sample: their groups side by side
     groups = ctx.rows(data, flow.axis).reshape(ctx.samples, -1, data[0].numel() // count)
     unit = "channel" if count == data.shape[1] else "group"
-    layout: dict[str, Any] = {"gamma_axis": 1, "period": count, "unit": unit}
+    layout: dict[str, Any] = {"gamma_axis": 1, "period": count, "unit": unit, "flat": data.ndim == 2}
     transfer = groupwise(groups, norm.gamma, norm.beta, norm.eps, flow, ctx, centred=True, **layout)
     return within_rows(transfer, data)
 

@@ -45,6 +45,12 @@ def displacement(sigma: Tensor, slope: Tensor, reach: Tensor, eps: float, size: 
     return size_up(torch.where(inside, torch.minimum(best, chord), best)), inside
 
 
+def together(moved: Tensor, whole: Tensor, inside: Tensor) -> Tensor:
+    """How far all groups move: each on its own, or as if one moved alone where the chord holds for all."""
+    apart = moved.square().sum(1).sqrt()
+    return torch.where(inside.all(1), torch.minimum(apart, whole.amax(1)), apart)
+
+
 def groupwise(
     groups: Tensor,
     gamma: Tensor | None,
@@ -58,6 +64,7 @@ def groupwise(
     period: int = 1,
     rows: bool = False,
     unit: str = "group",
+    flat: bool = False,
 ) -> Transfer:
     """The transfer of a normalizer that divides each group by its own spread.
 
@@ -73,6 +80,7 @@ def groupwise(
         period: after how many groups the gammas repeat (the groups of one image).
         rows: every group is one row (vector along the last axis), so rows' radii apply.
         unit: what a group is called.
+        flat: the groups of one input lie side by side along the last axis.
     """
     count, size = groups.shape[1], groups.shape[2]
     spread = (groups.var(2, unbiased=False) if centred else groups.square().mean(2)).cpu()
@@ -86,12 +94,12 @@ def groupwise(
     slope = steepest_slope(floor, eps, size, centred)
     log = log_vector((slope * top).amax(1))
     moved, _ = displacement(sigma, slope, reach, eps, size)
-    radius = (moved * top).square().sum(1).sqrt()
     whole, inside = displacement(sigma, slope, flow.radius[:, None], eps, size)
-    radius = torch.where(inside.all(1), torch.minimum(radius, (whole * top).amax(1)), radius)
+    radius, bare = (together(moved * factor, whole * factor, inside) for factor in (top, torch.ones_like(top)))
     inverse = (floor.square() + eps).rsqrt().reshape(-1, period)  # (sets, groups of one set)
     facts = sigma_facts((spread + eps).sqrt(), gamma, eps, groups=inverse if centred else None)
     low, high, norm = _caps(gamma, beta, size, centred, ctx, rows)
+    parts = (1 if rows else period if flat else 0) if centred else 0
     falls = ctx.scope.kind != "global" and bool((floor.square() <= eps).any())
     falling = "σ falls" if ctx.scope.kind == "point" else "in this ball it is not excluded that σ falls"
     note = f"{falling} to the ε floor (√ε = {math.sqrt(eps):.1e}): ε alone decides the constant"
@@ -100,7 +108,7 @@ def groupwise(
             Gain(
                 log,
                 _lower(sigma, gamma, eps, size, centred, rows, ctx),
-                _form(slope, gamma, gamma_axis, period, centred and rows),
+                _form(slope, bare, gamma, gamma_axis, period, parts),
             ),
         ),
         radius=radius,
@@ -162,14 +170,14 @@ def _worked(log: Tensor, who: Decider, top: Tensor, eps: float, size: int, centr
     return equal(f"{who.place}{how}max|γ|/√({symbol}²+ε) = {gamma}/√({least}² + {number(eps)})", log)
 
 
-def _form(slope: Tensor, gamma: Tensor | None, axis: int, period: int, centred: bool) -> NormalizerMap:
+def _form(slope: Tensor, moved: Tensor, gamma: Tensor | None, axis: int, period: int, centred: int) -> NormalizerMap:
     """Per-channel slopes when each group holds whole channels, one common slope otherwise."""
     size = None if gamma is None else gamma.detach().double().abs().cpu().reshape(-1)
     inverse = slope.amax(1, keepdim=True)
     if size is not None and axis == 1 and period > 1:
         by_group = slope.reshape(slope.shape[0], -1, period).amax(1)
         inverse = by_group.repeat_interleave(size.numel() // period, 1)
-    return NormalizerMap(size, axis, centred, log_vector(inverse))
+    return NormalizerMap(size, axis, centred, log_vector(inverse), log_vector(moved))
 
 
 def _lower(
