@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -134,7 +134,7 @@ def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Readin
     options = Options(mode=case.mode, rules=registry, search=False)
     call = make_call(case.model, case.batch)
 
-    def traced(x: torch.Tensor) -> Session:
+    def traced(x: torch.Tensor, options: Options = options) -> Session:
         case.rewind()
         use = make_call(case.body, x) if x is not case.batch else call
         model = case.body if x is not case.batch else case.model
@@ -151,7 +151,8 @@ def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Readin
         for reading in found:
             scope = Scope.parse(str(reading.scope))
             parts = centre.composed(scope)
-            plain = float(parts.log_upper.max())
+            asked = replace(options, balance=bool(reading.options.get("balance", True)))  # radii in a ball follow it
+            plain = float((parts if asked.balance else traced(case.start, asked).composed(scope)).log_upper.max())
             if reading.log_folded > plain + SLACK:
                 outcome.broken.append(f"{scope}: folded {reading.log_folded} above plain {plain}")
             outcome.broken += sorted({f"{scope}: {text}" for text in misweighed(parts, outcome.slopes, case.seed)})
