@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -131,10 +131,10 @@ def displaced(case: Case, reading: Reading, together: bool, outcome: Outcome) ->
 
 def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Reading]) -> None:
     """Audit every step in the global scope and in the ball; the plain product must not be below the folded bound."""
-    options = Options(mode=case.mode, rules=registry, search=False)
     call = make_call(case.model, case.batch)
 
-    def traced(x: torch.Tensor, options: Options = options) -> Session:
+    def traced(x: torch.Tensor, balance: bool = True) -> Session:
+        options = Options(mode=case.mode, rules=registry, search=False, balance=balance)
         case.rewind()
         use = make_call(case.body, x) if x is not case.batch else call
         model = case.body if x is not case.batch else case.model
@@ -143,16 +143,16 @@ def inspect(case: Case, registry: Registry, outcome: Outcome, found: list[Readin
         return session
 
     with untouched(case.model, torch.float64, torch.device("cpu"), case.mode == "train", case.start.dtype):
-        centre = traced(case.start)
+        centres = {balance: traced(case.start, balance) for balance in {r.options["balance"] for r in found}}
+        centre = next(iter(centres.values()))
         for step in centre.trace.steps:
             rule = registry.lookup(step.target)
             outcome.rules[rule.id if rule else "none"] += 1
             outcome.kinds[step.kind] += 1
         for reading in found:
             scope = Scope.parse(str(reading.scope))
-            parts = centre.composed(scope)
-            asked = replace(options, balance=bool(reading.options.get("balance", True)))  # radii in a ball follow it
-            plain = float((parts if asked.balance else traced(case.start, asked).composed(scope)).log_upper.max())
+            parts = centres[reading.options["balance"]].composed(scope)
+            plain = float(parts.log_upper.max())
             if reading.log_folded > plain + SLACK:
                 outcome.broken.append(f"{scope}: folded {reading.log_folded} above plain {plain}")
             outcome.broken += sorted({f"{scope}: {text}" for text in misweighed(parts, outcome.slopes, case.seed)})

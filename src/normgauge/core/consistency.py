@@ -278,7 +278,8 @@ def evidence_fits(reading: Row) -> Iterator[str]:
 
 def kept_numbers(reading: Row) -> Iterator[str]:
     """Multipliers, one object a sample, and channel weights: each with the numbers it counts, where they are few."""
-    for key, samples in (("multipliers", len(reading["samples"])), ("channel_weights", 2)):
+    choices = 1 + reading["scope"].startswith("ball")
+    for key, samples in (("multipliers", len(reading["samples"])), ("channel_weights", choices)):
         items = reading.get(key, [])  # readings of older versions have none
         few = sum(item["count"] for item in items) <= MOST_KEPT
         if len({item["sample"] for item in items} & set(range(samples))) != len(items):

@@ -20,6 +20,7 @@ from normgauge.instrument.session import Session, opened
 from normgauge.instrument.testing.audit import facts_broken
 from normgauge.instrument.trace.step import Step
 from normgauge.render.difference import difference_verdict
+from tests.conftest import balanced_alone
 from tests.instrument.balance.gauges import (
     CHANGES,
     EVERY,
@@ -206,7 +207,8 @@ def test_a_network_whose_gains_know_no_radius_is_composed_once() -> None:
 
 def test_diff_sees_another_gauge_in_a_ball() -> None:
     net, x = gauge_net("layer")
-    one, two = (ng.gauge(n, x, "ball:0.1", search=False) for n in (net, changed(net, norm_shift, x)))
+    with balanced_alone():
+        one, two = (ng.gauge(n, x, "ball:0.1", search=False) for n in (net, changed(net, norm_shift, x)))
     found = compare_readings(one, two)
     assert found.other_gauge and "The same capacity in another gauge" in " ".join(difference_verdict(found))
 
