@@ -191,7 +191,9 @@ def test_a_slope_is_never_told_below_what_encloses_it_however_many_samples(monke
     """With many samples the search looks at most of them roughly; what is known of each is told all the same."""
     monkeypatch.setattr(screen, "BUDGET", 0.0)
     if evidence is ng.Evidence.COMPUTED:
-        monkeypatch.setattr(headline, "_swept_samples", lambda *given: None)
+        monkeypatch.setattr(
+            headline, "_swept_samples", lambda session, *_: session.cache.update({headline.WHY_NOT: "so"})
+        )
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 24), nn.LayerNorm(24), nn.ReLU(), nn.Linear(24, 7)).double()
     x = torch.randn(60, 8, dtype=torch.float64)
