@@ -61,7 +61,7 @@ if ! verified "$new" --model "$model" --batch "$batch"; then
     worse 1
 fi
 if [ -n "${FIRST:-}" ]; then
-    echo "the first reading: commit $new as $committed" >&2
+    if [ "$status" != 1 ]; then echo "the first reading: commit $new as $committed" >&2; fi
 elif [ ! -f "$committed" ]; then
     echo "no reading at $committed: nothing to hold $new against. FIRST=1 if that is right" >&2
     worse 1
