@@ -11,7 +11,7 @@ from normgauge.monitor import maps, warm
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.maps import CHUNK, frobenius_norms, is_pointwise, spec_of
 from normgauge.monitor.norms import SUM_ROOM, Group, Norms, Part, read_together
-from normgauge.monitor.proofs import CHANCE, SLOT, _lower_gram, chance_at, factored_proof
+from normgauge.monitor.proofs import CHANCE, SLOT, chance_at, factored_proof
 from normgauge.monitor.schedule import Schedule
 from normgauge.monitor.sheet import Row, Sheet, fetch_numbers
 
@@ -235,14 +235,6 @@ def test_a_factorization_proves_an_end_a_little_above_the_one_from_below(rows: i
         assert begun is not None and begun.chance == 0.0
         (lower, upper) = begun.ends([SUM_ROOM * float(weight.double().norm())])[3]
         assert 0.99 * norm < lower <= norm <= upper <= 1.05 * 0.995 * norm
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(129, 140), (130, 1100), (512, 512)])
-def test_a_gram_matrix_in_bands_has_all_that_a_factorization_looks_at(rows: int, columns: int) -> None:
-    torch.manual_seed(0)
-    weight = torch.randn(rows, columns)
-    expected = (weight.double() @ weight.double().T).tril()
-    assert torch.allclose(_lower_gram(weight).tril().double(), expected, rtol=0, atol=1e-3)
 
 
 def test_a_factorization_proves_nothing_that_is_not_so() -> None:

@@ -23,6 +23,7 @@ from torch import Tensor
 from normgauge.core.rounding import UNIT, dot_error, eigenvalue_error, house_down, house_up
 from normgauge.instrument.spectral.dense import runs_to_its_end
 from normgauge.instrument.spectral.random_start import KrylovFacts, ends_from, krylov_facts, steps_for
+from normgauge.monitor.grams import SINGLE_UNIT, gram
 from normgauge.monitor.maps import SCALES, ConvMaps, Maps
 
 CHANCE = 1e-6  # that any upper end of a run is too small, at most
@@ -36,12 +37,6 @@ WIDTH, WIDTH_CONV = 0.0475, 0.09  # of log(upper/lower): fewer than 5 and 10 per
 
 FACTORED, SINGLE = 1024, 640  # orders up to which a CPU proves a level by a factorization, and does so in float32
 
-TERMS = 512  # of each sum of a Gram matrix in float32; longer ones are added up of several, each with less rounding
-
-BANDS = 8  # of rows, in which a Gram matrix is made as far as the diagonal: nine sixteenths of the work
-
-SINGLE_UNIT = 2.0**-24  # unit roundoff of float32
-
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -54,8 +49,7 @@ class Begun:
         error: of one product over the Frobenius norm of the weight.
         facts: what Lanczos found, or
         products: the Gram matrices, or
-        levels: what a factorization proved the largest eigenvalue of each computed Gram matrix to be at most, above
-        lowers: ends from below.
+        proved: the ends of each norm, where a factorization proved them.
         sums: terms of each sum in a Gram matrix.
         spread: ‖map‖ ≤ spread·‖weight‖_F.
     """
@@ -68,8 +62,7 @@ class Begun:
     products: Tensor | None
     sums: int
     spread: float
-    levels: Tensor | None = None
-    lowers: Tensor | None = None
+    proved: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     def tensors(self) -> list[Tensor]:
         """The numbers to be fetched."""
@@ -89,13 +82,13 @@ class Begun:
 
         A proof that came out as no number gives [0, ∞].
         """
+        if self.proved is not None:
+            return dict(zip(self.rows, zip(*self.proved, strict=True), strict=True))
         whole = torch.tensor(sizes, dtype=torch.float64) * self.spread
         if self.facts is not None:
             error = 3 * self.error * whole * whole  # of A and then of Aᵀ, on a vector that A stretched
             found = ends_from(self.facts, self.chance, error)
             lower, upper = found.lower, found.upper
-        elif self.levels is not None and self.lowers is not None:
-            lower, upper = self.lowers.square(), self.levels + self.error * whole * whole
         else:
             lower, upper = self._dense_ends(whole)
         pairs = zip(lower.sqrt().tolist(), upper.sqrt().tolist(), strict=True)
@@ -158,52 +151,40 @@ def factored_proof(weights: Sequence[Tensor], lowers: Sequence[float], rows: Seq
         rows: their layers.
         step: of the weights.
     """
-    sums = max(weights[0].flatten(1).shape)
-    gamma = 1.1 * (min(sums, TERMS) + -(-sums // TERMS) + 2) * SINGLE_UNIT
-    levels = [_proved_level(w.flatten(1), lower, gamma) for w, lower in zip(weights, lowers, strict=True)]
-    if math.inf in levels:
+    uppers = [_proved_upper(w.flatten(1), lower) for w, lower in zip(weights, lowers, strict=True)]
+    if math.inf in uppers:
         return None
-    ends = torch.tensor([levels, list(lowers)], dtype=torch.float64)
-    return Begun(tuple(rows), step, 0.0, gamma, None, None, sums, 1.0, ends[0], ends[1])
+    return Begun(tuple(rows), step, 0.0, 0.0, None, None, 0, 1.0, (tuple(lowers), tuple(uppers)))
 
 
-def _proved_level(matrix: Tensor, lower: float, gamma: float) -> float:
-    """A number that no eigenvalue of AAᵀ exceeds by more than γ‖A‖_F², about (1 + width)²·lower²; ∞ if not proved.
+def _proved_upper(matrix: Tensor, lower: float) -> float:
+    """A number that ‖A‖ does not exceed, about (1 + width)·lower; ∞ if that is not proved.
 
     With G the computed product and B = βI − G as computed, a Cholesky factorization of B that runs to its end proves
     B ≽ −c·tr(B) with c = γ_{n+1}/(1 − γ_{n+1}) in the unit it ran in. So λ(G) ≤ β + c·tr(B) + what the diagonal was
-    rounded by; twice that c is taken, and ‖G − AAᵀ‖ ≤ γ‖A‖_F² is left to the caller. β is chosen so that all of it
+    rounded by; twice that c is taken, and `grams` tells what ‖A‖ is at most for it. β is chosen so that all of it
     comes to the end wanted.
 
     Source: Rump, Verification of positive definiteness, BIT 46 (2006), Theorem 2.3.
     """
     if not SCALES[0] < lower < SCALES[1]:
         return math.inf
-    product = _lower_gram(matrix if len(matrix) <= matrix.shape[1] else matrix.T)
-    order = len(product)
+    made = gram(matrix if len(matrix) <= matrix.shape[1] else matrix.T.contiguous(), lower)
+    if made is None:
+        return math.inf
+    order, wanted = len(made.product), math.exp(WIDTH) * lower - made.apart
     unit = SINGLE_UNIT if order <= SINGLE else UNIT
-    trace, room = float(product.diagonal().double().sum()), 2 * (order + 4) * unit
-    wanted = (math.exp(WIDTH) * lower) ** 2
-    level = (wanted + (room - 1.05 * gamma) * trace) / (1 + room * order + 8 * SINGLE_UNIT)
+    room = 2 * (order + 4) * unit
+    level = (max(0.0, wanted) ** 2 - made.lost + room * made.trace) / (1 + room * order + 8 * SINGLE_UNIT)
     if not level > lower**2:
         return math.inf
-    shifted = product.neg_() if order <= SINGLE else product.double().neg_()
+    shifted = made.product.neg_() if order <= SINGLE else made.product.double().neg_()
     shifted.diagonal().add_(level)
     left = float(shifted.diagonal().double().sum())
     if not runs_to_its_end(shifted):
         return math.inf
-    return house_up(level * (1 + 8 * SINGLE_UNIT) + room * max(0.0, left))
-
-
-def _lower_gram(rows: Tensor) -> Tensor:
-    """AAᵀ in float32, without most of what is above the diagonal, which is 0: a factorization does not look there."""
-    band = -(-len(rows) // BANDS)
-    made = torch.zeros(len(rows), len(rows))
-    for piece in rows.float().split(TERMS, dim=1):
-        for first in range(0, len(rows), band):
-            last = first + band
-            made[first:last, :last].addmm_(piece[first:last], piece[:last].T)
-    return made
+    proved = level * (1 + 8 * SINGLE_UNIT) + room * max(0.0, left)
+    return house_up(math.sqrt(proved + made.lost) + made.apart)
 
 
 def seed_of(*parts: object) -> int:
