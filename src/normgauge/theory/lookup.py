@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from normgauge.core.claim import Entry, Verdict
 from normgauge.core.errors import InputError
 from normgauge.core.places import (
-    JOINT, SPELLINGS, Asked, Place, asked_places, named_places, opens_with_place, told_numbers,
-)  # fmt: skip
+    JOINT,
+    SPELLINGS,
+    Asked,
+    Place,
+    asked_places,
+    named_places,
+    opens_with_place,
+    told_numbers,
+)
 from normgauge.theory.claim import Claim
 from normgauge.theory.sections import Section
 
