@@ -119,6 +119,7 @@ def test_a_place_chooses(run):
     assert "Than 2025: arXiv 2511.00958 v2." in out
     assert "T.L1: Than 2025, Lemma 1" in out and "normgauge theory --claim 'Lemma 1' --seed 2" in out
     assert run("Remark 11")[0] == 1
+    assert run("", "Lemma", 1)[0] == 1  # an empty variable of a shell is no name
 
 
 def test_a_place_without_its_quotes_is_the_same(run):

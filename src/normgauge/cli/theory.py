@@ -126,8 +126,8 @@ def run(args: argparse.Namespace) -> int:
     from normgauge.theory import ABOUT, check_claims, find_claims
 
     args.about = ABOUT
+    claims = find_claims([*args.claims, *args.claim, *args.verdict])
     args.claim = [*([" ".join(args.claims)] if args.claims else []), *args.claim]
-    claims = find_claims([*args.claim, *args.verdict])
     if args.list or args.markdown is not None:
         return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims), ABOUT))
     seed = secrets.randbelow(SEEDS) if args.seed is None else args.seed
