@@ -102,11 +102,13 @@ def test_a_verdict_chooses(run, capsys):
     code, out, _ = run("--verdict", "unsup", "--verdict", "wrong", "--seed", 1)
     assert code == 0 and " ".join(out.split()).endswith("--verdict unsupported --verdict wrong --seed 1")
     code, _, err = run("--verdict", "holds")
-    assert code == 1 and "none of these claims is holds" in err
+    assert code == 1 and "'holds' alone has 0" in err
     with pytest.raises(SystemExit):
         run("--verdict", "false")
     told = capsys.readouterr().err
     assert "expected one of holds, loose, wrong" in told and "what is false: wrong" in told
+    code, _, err = run("Remark 3", "--verdict", "wrong")
+    assert code == 1 and "'Remark 3' alone has 1, 'wrong' alone has 1" in err
     assert "T.L1" in run("wrong", "--list")[1] and "Opinion" not in run("wrong", "--list")[1]
 
 
@@ -117,6 +119,7 @@ def test_a_place_chooses(run):
     assert "Than 2025: arXiv 2511.00958 v2." in out
     assert "T.L1: Than 2025, Lemma 1" in out and "normgauge theory --claim 'Lemma 1' --seed 2" in out
     assert run("Remark 11")[0] == 1
+    assert run("", "Lemma", 1)[0] == 1  # an empty variable of a shell is no name
 
 
 def test_a_place_without_its_quotes_is_the_same(run):

@@ -51,6 +51,7 @@ def test_what_is_no_list_of_places_asks_for_none(text):
 
 def test_a_range_over_kinds_or_downwards_is_its_ends():
     assert told("Eqs. 28-25") == ["Equation 28", "Equation 25"] and told("§4.1-5.2") == ["§4.1", "§5.2"]
+    assert told("Lemma 1 to Lemma 3") == told("Lemmas 1-3") and told("Lemma 1 or 3") == ["Lemma 1", "Lemma 3"]
     assert told("Appendices A-C and E") == [f"Appendix {letter}" for letter in "ABCE"]
 
 

@@ -73,7 +73,9 @@ def test_padding_is_neither_named_nor_told(pool: Any, lives: Any) -> None:
         f"{place}: max|γ|" in told and "since rows that do not reach it stretch more" in told and "padding" not in told
     )
     assert record.note == ""  # that σ falls to the ε floor is true of padding alone
-    assert f"can stretch most, {math.exp(record.log_gain_reaching):.2f}"[:-1] in verdict_line(found) or pool is attended
+    assert (
+        f"by itself, at most {math.exp(record.log_gain_reaching):.2f}"[:-1] in verdict_line(found) or pool is attended
+    )
     assert any("do not reach the output" in note for note in found.notes)
     assert ng.Reading.from_json(found.to_json()).layer("norm").log_stretch == pytest.approx(record.log_gain_reaching)
 

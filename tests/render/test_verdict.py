@@ -5,7 +5,11 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
+from torch.autograd.functional import jacobian
 
+import normgauge as ng
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
@@ -168,3 +172,17 @@ def test_a_median_is_a_value_that_was_seen_and_is_rounded_to_the_nearest():
 def test_the_line_of_the_gap_has_no_digit_that_the_others_deny():
     tight = reading(log_lower=1.222340001 * LN10, log_upper=1.222340003 * LN10)
     assert "upper 1.22235" in gap_line(tight) and "lower 1.22234, gap 0.00001 decades" in gap_line(tight)
+
+
+def test_the_largest_gain_of_a_layer_is_told_as_a_bound():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Linear(4, 3)).double()
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([1.0, 2.0, 0.5, 3.0]))
+    batch = torch.randn(4, 6, dtype=torch.double)
+    slopes = [torch.linalg.matrix_norm(jacobian(model[1], row), 2).item() for row in model[0](batch)]
+    shown = reading_text(found := ng.gauge(model, batch), every=True)
+    told = r"1 \(LayerNorm\) has the largest bound of a layer by itself, at most ([\d.]+) times"
+    said = re.search(told, verdict_line(found))
+    assert said and float(said[1]) > 1.01 * max(slopes)  # max|γ|/σ, which no Jacobian of it has here
+    assert "Π bounds of normalizers' gains over all inputs" in " ".join(shown.split())

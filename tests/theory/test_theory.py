@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from normgauge import theory as ledger
 from normgauge.core.claim import Entry, Verdict
 from normgauge.core.errors import InputError
-from normgauge.theory import CLAIMS, SECTIONS, SOURCES, find_claims, joined_names, load_claims
+from normgauge.theory import CLAIMS, SECTIONS, SOURCES, find_claims, load_claims
 from normgauge.theory.claim import (
     Claim,
 )
@@ -38,7 +39,9 @@ def few(monkeypatch):
         (["T"], "T.L1 T.L10 T.L1.gauge"),
         (["A.P4"], "A.P4.1 A.P4.3"),
         (["A.P"], "A.P4.1 A.P4.3"),
-        (["S", "A.P4.1", "S.sum"], "S.sum A.P4.1"),
+        (["T.L10", "A.P4.1", "T.L1"], "T.L10 A.P4.1 T.L1"),
+        (["T", "S"], "T.L1 T.L10 T.L1.gauge S.sum"),
+        (["S", "A.P4.1", "S.sum"], "S.sum"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
@@ -85,9 +88,9 @@ def test_claims_are_found_by_section_source_and_word():
     ],
 )  # fmt: skip
 def test_a_place_is_found_however_it_is_written(typed, place):
-    for names in ([typed], joined_names(typed.split())):
+    for names in ([typed], typed.split()):
         found = [claim.id for claim in find_claims(names)]
-        assert found and set(found) == {claim.id for claim in find_claims(joined_names(place.split()))}
+        assert found and set(found) == {claim.id for claim in find_claims([place])}
 
 
 def test_a_section_is_whole():
@@ -113,18 +116,68 @@ def test_an_empty_name_is_no_name(name):
         find_claims([name])
 
 
+ESTIMATES = "T.L1 T.L1.penalty T.L1.estimate T.L1.resnet18"  # what Lemma 1 is about, in the order of the paper
+BOTH = "T.C10.1 T.C10.2 T.C10.reduce T.C10.product T.C11 T.C11.reduce T.L3.maps X.layernorm.chain"
+RADIAL = "A.P4.3 A.P4.3.identity A.WNparallel"  # wrong by the error of Lemma 5.1's last
+
+
 @pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        ("Lemma 1", ["Lemma 1"]), ("T.L1 T.L2", ["T.L1", "T.L2"]),
-        ("Theorem 9 T.L1 Figure 1", ["Theorem 9", "T.L1", "Figure 1"]),
-        ("than 2025", ["than 2025"]), ("zzz", ["zzz"]), ("", []), ("Lema 1 T.L2", ["Lema 1", "T.L2"]),
-        ("akbar 4.1", ["akbar", "4.1"]), ("Theorem 6, Theorem 9", ["Theorem 6, Theorem 9"]),
-        ("T.L1 and Lemma 3", ["T.L1", "Lemma 3"]), ("akbar 2511.00958", ["akbar", "2511.00958"]),
+    ("typed", "found"),
+    [  # from what the claims say of themselves, by hand
+        ("Than Theorem 13", "T.T13.8 T.T13.9 T.C14.11"), ("Than Theorem 9", "T.T9"), ("Than, Theorem 9", "T.T9"),
+        ("Theorem 9 of Than", "T.T9"), ("Corollary 10 or 11", BOTH), ("Than: Lemma 1", ESTIMATES),
+        ("Than Lemma 1", ESTIMATES), ("Lemma 1 of Than", ESTIMATES), ("T Lemma 1", ESTIMATES), ("Lemma 1.", ESTIMATES),
+        ("Lemma 1:", ESTIMATES), ("Is Lemma 1 true?", ESTIMATES), ('"Lemma 1"', ESTIMATES), ("Lemma 1 wrong", "T.L1"),
+        ("than 2025 lemma 4", None), ("Lemma 4 of Than", "S.L4 S.product"), ("slides, Lemma 4", "S.L4 S.product"),
+        ("Akbar proposition 4.3", "A.P4.3 A.P4.3.identity A.P4.3.dg A.P4.3.dv A.WNparallel A.L5.1.WN"),
+        ("Akbar Lemma 5.1", f"A.L5.1 A.L5.1.LN A.L5.1.WN A.R5.1.i A.R5.1.ii A.R5.1.iii A.5.grow {RADIAL}"),
+        ("Lemma 5.1 wrong", f"A.L5.1.WN A.R5.1.iii {RADIAL}"), ("Akbar Theorem 9", None), ("Lemma 1 of Akbar", None),
+        ("Section 4.2 of Akbar", "A.P4.2 A.P4.2.part A.P4.2.shift A.Table1"), ("Theorem 13 holds", "T.T13.9"),
+        ("Theorem 13.", "T.T13.8 T.T13.9 T.C14.11"), ("Corollary 10!", "T.C10.1 T.C10.2 T.C10.reduce T.C10.product"),
+        ("Corollary 11 of Than wrong", "T.C11.reduce"), ("Theorem 13 wrong", "T.T13.8 T.C14.11"),
+        ("X Lemma 3", "X.groupnorm.chord"), ("Lemma 1 LayerNorm", None),
+        ("slides wrong", "S.LN"), ("Theorem 13 withdrawn", None), ("not reproduced Than 2023", "S.samples"),
+        ("Theorem 13 wrong or loose", "T.T13.8 T.C14.11"), ("T.L1 T.C11 LayerNorm", "T.C11"),
+        ("Bubeck 2015", "T.rate.convex T.rate.strong"), ("LayerNorm global", "T.L2.global X.layernorm.bounded"),
+        ("T.L1, T.T9 and S.VC loose", "T.T9"), ("Lemma 1 3", None),
+        ("Lemma 1 to Lemma 2 of Than wrong", "T.L1 T.C11.reduce"), ("the", None), ("Akbar T.L1", None),
     ],
 )  # fmt: skip
-def test_words_that_lost_their_quotes_are_put_together(words, names):
-    assert joined_names(words.split()) == names
+def test_what_is_of_one_kind_adds_up_and_what_differs_narrows(typed, found):
+    for names in ([typed], typed.split()):
+        if found is None:
+            with pytest.raises(InputError):
+                find_claims(names)
+        else:
+            assert {claim.id for claim in find_claims(names)} == set(found.split())
+
+
+def test_words_that_stand_together_narrow_and_what_joins_them_widens():
+    norm, both, either, other = (
+        {claim.id for claim in find_claims([name])}
+        for name in ("LayerNorm", "LayerNorm global", "LayerNorm or global", "global")
+    )
+    assert both <= norm & other and either == norm | other and 0 < len(both) < len(norm) < len(either)
+    assert either == {claim.id for claim in find_claims(["LayerNorm,", "global"])}
+    assert {claim.id for claim in find_claims(["layer normalization wrong"])} == norm & {
+        claim.id for claim in find_claims(["wrong"])
+    }
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("Theorem 9 LayerNorm", "'Theorem 9' alone has 1, 'LayerNorm' alone has "),
+        ("Lemma 1 withdrawn", "'Lemma 1' alone has 4, 'withdrawn' alone has "),
+        ("Theorem 9 of Akbar", "got 'Theorem 9'; in Akbar (189 claims) no claim stands at a theorem"),
+        ("Lemma 5.1 of Than", "in Than (118 claims) there is Lemma 1-5, 23"),
+        ("Lemma 1 13", "13 alone is a number; there is Theorem 13, Equation 13"),
+        ("999", "999 alone is a number; there is no place with it"),
+    ],
+)
+def test_where_nothing_has_all_each_part_is_told(typed, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        find_claims(typed.split())
 
 
 @pytest.mark.parametrize(
@@ -151,7 +204,7 @@ def test_words_that_lost_their_quotes_are_put_together(words, names):
 )
 def test_a_mistyped_place_is_answered_with_what_is_there(typed, said):
     with pytest.raises(InputError) as caught:
-        find_claims(joined_names(typed.split()))
+        find_claims(typed.split())
     assert repr(typed.rpartition(" and ")[2]) in str(caught.value) and said in str(caught.value)
 
 
@@ -163,9 +216,7 @@ def test_words_of_a_title_are_no_name_of_all_its_claims():
 
 def test_a_verdict_is_a_name():
     assert {claim.entry.verdict for claim in find_claims(["wrong"])} == {Verdict.WRONG}
-    assert {claim.entry.verdict for claim in find_claims(joined_names(["not", "reproduced"]))} == {
-        Verdict.NOT_REPRODUCED
-    }
+    assert {claim.entry.verdict for claim in find_claims(["not", "reproduced"])} == {Verdict.NOT_REPRODUCED}
 
 
 def test_what_is_at_a_place_comes_before_what_names_it():
@@ -173,8 +224,8 @@ def test_what_is_at_a_place_comes_before_what_names_it():
 
 
 def test_a_number_alone_is_no_name():
-    with pytest.raises(InputError, match=r"1 alone is a number; 'Lemma 1', '§1' or '\(1\)' is a place"):
-        find_claims(["Lemma", "1"])
+    with pytest.raises(InputError, match=r"1 alone is a number; there is .*Lemma 1, "):
+        find_claims(["1"])
 
 
 def test_a_place_hides_nothing_that_is_wrong_there():

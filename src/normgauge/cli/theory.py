@@ -23,6 +23,10 @@ Of each comparison:
 Of a claim in full: `reading` is the claim in our words, `one error` the mistake it shares with other claims, which
 count as one independent error with it, `our code for it` the rules of the instrument (`normgauge rules`) that rest on
 it, `recipe` the function that draws and compares. Our own results are counted apart.
+
+CLAIM may ask for places or ids, sources, verdicts and words. What is of one kind adds up ("Lemma 1, Lemma 2"), what
+differs in kind narrows ("Lemma 1 of Than", "LayerNorm wrong"); a claim has all words that stand together, and a comma,
+"and" or "or" sets alternatives apart.
 """
 
 from __future__ import annotations
@@ -53,11 +57,12 @@ examples:
   normgauge theory --all                    and a table a source
   normgauge theory --claim T.L1             one in full: words, counterexample, every comparison
   normgauge theory --claim A.P4             all whose id begins so; up to nine in full, more as a table
-  normgauge theory --claim T --claim S.1    several
+  normgauge theory T.L1 S.VC                several
   normgauge theory Lemma 1                  all at a place; "Thm 13 (8)", "Lemmas 1 and 3" and "Eqs. 6-14" likewise
+  normgauge theory Lemma 1 of Than          all at the place in the sources of this name; "T Lemma 1" likewise
   normgauge theory §4.2                     all that a section holds, as docs/sources.md has it; "Appendix B" likewise
-  normgauge theory --list LayerNorm         all that have the word, where no id or place does; or of a source
-  normgauge theory --list wrong             those with this verdict; also as --verdict, beside other names
+  normgauge theory --list LayerNorm slope   all that have both words; "LayerNorm or slope": one of them
+  normgauge theory --list LayerNorm wrong   those that have the word and this verdict; also as --verdict wrong
   normgauge theory --seed 7                 the instances of seed 7 (a seed is drawn and printed otherwise)
   normgauge theory --list | less            what there is, in some 1,500 lines; checks nothing
   normgauge theory --html theory.html       a page with every comparison, plots and filters
@@ -78,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID",
-        help="only this claim, those whose id begins so, with this place, source or verdict, or with these words",
+        help="only this claim, those whose id begins so, with this place, source, verdict or words",
     )
     parser.add_argument(
         "--verdict",
@@ -118,13 +123,11 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.theory import ABOUT, check_claims, find_claims, joined_names
+    from normgauge.theory import ABOUT, check_claims, find_claims
 
     args.about = ABOUT
-    args.claim = [*joined_names(args.claims), *args.claim]
-    claims = [one for one in find_claims(args.claim) if not args.verdict or one.entry.verdict in args.verdict]
-    if not claims:
-        raise InputError(f"none of these claims is {' or '.join(args.verdict)}; leave out --verdict to see them")
+    claims = find_claims([*args.claims, *args.claim, *args.verdict])
+    args.claim = [*([" ".join(args.claims)] if args.claims else []), *args.claim]
     if args.list or args.markdown is not None:
         return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims), ABOUT))
     seed = secrets.randbelow(SEEDS) if args.seed is None else args.seed

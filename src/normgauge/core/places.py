@@ -20,11 +20,11 @@ PART = "part"  # of a statement: the (2) of "Corollary 10 (2)", where "Theorem 1
 KIND = "|".join(rf"(?P<{kind}>{words})" for kind, words in SPELLINGS.items())
 NUMBER = r"(?:[A-E](?:\.\d{1,2})+|[A-Z]|\d{1,3}(?:\.\d{1,2})*)(?!\w|\.\d)"  # four figures are a year
 TOKEN = re.compile(
-    rf"(?:(?<![\w.])|(?<=\d)(?=\())(?:(?:{KIND})\.?\s*)?(?P<first>\({NUMBER}\)|{NUMBER})"
-    rf"(?:\s*(?:[-–—]|\bto\b)\s*(?P<last>\({NUMBER}\)|{NUMBER}))?",
+    rf"(?:(?<![\w.])|(?<=\d)(?=\())(?:(?P<word>{KIND})\.?\s*)?(?P<first>\({NUMBER}\)|{NUMBER})"
+    rf"(?:\s*(?:[-–—]|\bto\b)\s*(?:(?P=word)\.?\s*)?(?P<last>\({NUMBER}\)|{NUMBER}))?",
     re.IGNORECASE,
 )
-JOINT = re.compile(r"\s*(?:[,;&]|\band\b)[\s,;&]*(?:and\b\s*)?", re.IGNORECASE)
+JOINT = re.compile(r"\s*(?:[,;&]|\b(?:and|or)\b)[\s,;&]*(?:(?:and|or)\b\s*)?", re.IGNORECASE)
 AHEAD = re.compile(r"\bbefore (?:section )?§?\d[\d.]*", re.IGNORECASE)  # "before section 4.2" is not there
 
 

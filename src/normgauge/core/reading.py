@@ -104,13 +104,15 @@ class Published(TypedDict):
     log10_theorem9: Annotated[
         Log10 | None,
         Told(
-            "P_w · Π normalizers' gains in the scope (not Theorem 9, which has those over all inputs)",
+            "P_w · Π bounds of normalizers' gains in the scope (not Theorem 9, which has those over all inputs)",
             source=(THAN, "Theorem 9's product, with gains of the scope in place of those over all inputs"),
         ),
     ]
     log10_theorem9_published: Annotated[
         Log10 | None,
-        Told("P_w · Π normalizers' gains over all inputs (Theorem 9)", source=(THAN, "Theorem 9"), absent=None),
+        Told(
+            "P_w · Π bounds of normalizers' gains over all inputs (Theorem 9)", source=(THAN, "Theorem 9"), absent=None
+        ),
     ]
     log10_corollary10_1: Annotated[
         Log10 | None,
@@ -266,7 +268,7 @@ class LayerRecord(Stored):
 
     @property
     def log_stretch(self) -> float:
-        """The most the layer can stretch a change that goes on to the output: its gain, over rows that reach it."""
+        """A bound on how the layer stretches a change that goes on to the output: its gain, over rows that reach it."""
         return self.gain.hi if self.log_gain_reaching is None else self.log_gain_reaching
 
     @property

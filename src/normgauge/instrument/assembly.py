@@ -36,7 +36,7 @@ from normgauge.render.numbers import DOWN, UP, format_factor
 
 UNREACHED = (
     "rows that do not reach the output at the samples count in the bounds composed of layers, in their "
-    "gains, in what steps reached and in slack; σ and the layer named to stretch most are those of the others"
+    "gains, in what steps reached and in slack; σ and the largest bound of a layer by itself are those of the others"
 )
 UNMOVED = (
     "one move of the search would take more than its budget: beside the samples only a few places were looked at, and "

@@ -50,6 +50,6 @@ def _useful(reading: Reading) -> Iterator[str]:
         yield f"Look at {owner.name}, the most slack along {along}: {EXPLAIN} {owner.name}"
     elif reading.layers:
         steep = max(reading.layers, key=lambda layer: layer.log_stretch)
-        yield f"Look at {steep.name}, which can stretch most: {EXPLAIN} {steep.name}"
+        yield f"Look at {steep.name}, the largest bound of a layer by itself: {EXPLAIN} {steep.name}"
     yield "Ask what to mend: normgauge advise MODEL --batch BATCH"
     yield "Keep the reading and compare the next network with it: normgauge diff BEFORE.json AFTER.json"

@@ -16,7 +16,7 @@ from normgauge.render.table import Attributes, Grid, html_table
 
 Way = Callable[[float], int] | None
 LOGS: dict[str, tuple[str, Callable[[LayerRecord], float | None], Way]] = {
-    "gain": ("most the layer alone can stretch a change", attrgetter("gain.hi"), UP),
+    "gain": ("at most this the layer alone stretches a change: a bound", attrgetter("gain.hi"), UP),
     "folded": ("its share when folded with its neighbours", attrgetter("log_folded"), UP),
     "balanced": ("its share in the balanced bound", attrgetter("log_balanced"), UP),
     "cumulative": ("bound from the input to here, layer by layer", attrgetter("log_cumulative"), UP),
@@ -28,7 +28,7 @@ SHORT = 4  # columns of them on a terminal
 SUMMED = 3  # columns that add up over the layers of a block
 TOP_ROWS = 30
 MEANING = (
-    "In decades: 1 is a factor of ten, -1 a tenth. gain: what the layer alone allows; folded: its share when linear "
+    "In decades: 1 is a factor of ten, -1 a tenth. gain: the bound of the layer alone; folded: its share when linear "
     "maps are taken together with their normalizers; balanced: when that is minimised over gauges, rescalings that "
     "leave the function alone; cumulative: from the input to here, layer by layer, where gains multiply in a chain and "
     "add where branches meet; σ: what a normalizer divides by. Each number is of the layer's own worst sample: "

@@ -26,7 +26,7 @@ TERMS = (
     ("at least, lower, found", "The largest slope met on actual inputs. The network has it; it may have larger ones."),
     ("gap", "The distance between found and upper, in decades. The truth lies inside it."),
     ("decade", "A factor of ten. All tables count in decades: 2 means a factor of 100, -1 a tenth."),
-    ("gain", "How much one layer alone can stretch a small change of its input, anywhere in the scope."),
+    ("gain", "A bound: one layer alone stretches a small change of its input by at most this, anywhere in the scope."),
     ("cumulative, layer by layer", "The bound from the network's input to a layer's output when every layer's gain is "
      "taken alone: gains multiply in a chain and add where branches meet."),
     ("folded", "The bound when linear maps are taken together with the normalizers beside them, which is less than "

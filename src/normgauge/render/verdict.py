@@ -186,11 +186,12 @@ def _slackest_layer(reading: Reading) -> str:
 
 
 def _steepest_layer(reading: Reading) -> str:
-    """The layer that can stretch most by itself, where there are several; empty elsewhere."""
+    """The layer whose own bound is the largest, where there are several; empty elsewhere."""
     if len(reading.layers) < 2:
         return ""
     steep = max(reading.layers, key=lambda layer: layer.log_stretch)
-    return f"; {steep.name} ({steep.kind}) can stretch most, {format_factor(steep.log_stretch, UP)} times"
+    most = format_factor(steep.log_stretch, UP)
+    return f"; {steep.name} ({steep.kind}) has the largest bound of a layer by itself, at most {most} times"
 
 
 def steepest_sample(reading: Reading) -> str:

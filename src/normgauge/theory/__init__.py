@@ -56,21 +56,19 @@ ABOUT = tuple(f"{source['name']}: {source['about']}" for source, _ in _LOADED if
 
 
 def find_claims(names: Sequence[str]) -> list[Claim]:
-    """The claims called by ``names``: an id (``T.L1``), the start of several (``T``) or places (``Lemmas 1 and 3``).
+    """The claims that ``names`` ask for, quoted together or word by word; all where no name is given.
+
+    What is of one kind adds up, what differs in kind narrows: a claim is found that has one of the places or ids
+    (``Lemmas 1 and 3``, ``T.L1``, ``A.P4``), one of the sources (``Than 2025``, ``T``), one of the verdicts (``wrong``)
+    and the words (``LayerNorm gains``), of which a comma, "and" or "or" sets alternatives apart.
 
     At a place are all that name it, all of its id, and what is wrong by an error of theirs; a section has what stands
-    in it and in its sub-sections. A source is a name too (``Than 2025``, ``2511.00958``), a verdict (``wrong``), and so
-    are words of what is claimed (``LayerNorm``), where nothing else is called so. All where no name is given.
+    in it and in its sub-sections. The marks and small words of a question are left out.
 
     Raises:
-        InputError: for a name that is neither, with what may be meant.
+        InputError: for a name that nothing has, with what may be meant, and where no claim has all.
     """
     return Lookup(CLAIMS, SECTIONS, ABOUT).find(names)
-
-
-def joined_names(words: Sequence[str]) -> list[str]:
-    """Names out of words that lost their quotes: as many together as are called something, ``Lemma 1`` before ``1``."""
-    return Lookup(CLAIMS, SECTIONS, ABOUT).joined(words)
 
 
 def check_claims(

@@ -1,4 +1,4 @@
-"""Claims by what they are called: an id, a place, a source, a verdict, or words of what is claimed."""
+"""Claims by what they are called: ids and places, sources, verdicts, and words of what is claimed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from normgauge.core.claim import Entry
+from normgauge.core.claim import Entry, Verdict
 from normgauge.core.errors import InputError
 from normgauge.core.places import (
     JOINT,
@@ -23,8 +23,14 @@ from normgauge.theory.claim import Claim
 from normgauge.theory.sections import Section
 
 Found = dict[str, Claim]
+AT, WORDS, VERDICT, SOURCE = "at", "words", "verdict", "source"  # what a name may be
 NAMING = ("lemma", "theorem", "corollary", "proposition", "remark", "definition", "figure")  # T.L1: Lemma 1
-NORMS = re.compile(r"\b(batch|layer|group|instance|weight)[ -]?norm(?:alization|s)?\b")
+NORMS = re.compile(r"\b(batch|layer|group|instance|weight)[ -]?norm(?:alization|s)?\b", re.IGNORECASE)
+MARKS = ".:!?…\"'“”‘’"  # of the sentence that a name stands in
+FILLING = re.compile(  # words of a question are no names
+    "an?|the|of|in|on|at|by|to|for|from|with|about|and|or|it|this|that|is|are|does|do|what|which|why|how|whether|true|"
+    "false|right|correct|hold", re.IGNORECASE,
+)  # fmt: skip
 NEAREST = 5  # names to offer for one that is not there
 
 
@@ -43,106 +49,110 @@ class Lookup:
     about: Sequence[str]
 
     def find(self, names: Sequence[str]) -> list[Claim]:
-        """The claims called by ``names``, each once; all where no name is given.
+        """The claims that have, of each kind that ``names`` ask for, one; all where no name is given.
 
         Raises:
-            InputError: for a name that nothing has, with what may be meant.
+            InputError: for a name that nothing has, with what may be meant, and where no claim has all.
         """
-        chosen: Found = {} if names else dict(self.claims)
-        for name in names:
-            chosen |= self._one(name)
-        return list(chosen.values())
-
-    def joined(self, words: Sequence[str]) -> list[str]:
-        """Names out of words that lost their quotes: as many together as are called something.
-
-        A number goes with a word before it that is called nothing: alone it is no name.
-        """
-        if not words:
-            return []
-        if len(words) > 1 and JOINT.fullmatch(f" {words[0]} "):
-            return self.joined(words[1:])
-        numbered = len(words) > 1 and words[0].isalpha() and re.fullmatch(r"\(?\d{1,3}(\.\d{1,2})*\)?,?", words[1])
-        least = 2 if numbered and not self._called(words[0]) else 1
-        most = next(n for n in range(len(words), 0, -1) if n == least or self._is_name(" ".join(words[:n])))
-        return [" ".join(words[:most]), *self.joined(words[most:])]
-
-    def _is_name(self, name: str) -> bool:
-        return bool(asked_places(name) or self._called(name))
-
-    def _one(self, name: str) -> Found:
-        """What one name is called, or each of several that it joins.
-
-        Raises:
-            InputError: where nothing is called so.
-        """
-        if not name.strip():
+        if not names:
+            return list(self.claims.values())
+        if not all(map(str.strip, names)):
             raise InputError("claim: expected a name, got an empty one; leave it out for all claims")
-        if name.strip().isdecimal():
-            raise InputError(f"claim: {name} alone is a number; 'Lemma {name}', '§{name}' or '({name})' is a place")
-        if hits := self._called(name):
-            return hits
-        if asked := asked_places(name):
-            return self._at_all(name, asked)
-        parts = [part for part in JOINT.split(name) if part.strip()]
-        if len(parts) > 1 and any(map(self._is_name, parts)):
-            return {k: claim for part in parts for k, claim in self._one(part).items()}
-        raise InputError(_unknown(name, self._meant(name)))
+        asked = self._read(text := " ".join(names))
+        called: dict[str, Callable[[str], Found]] = {
+            AT: lambda name: self._ids(name) or self._at_all(name, asked[SOURCE]),
+            WORDS: lambda words: self._worded(_spelled(words).split(), text),
+            VERDICT: lambda name: self._where(lambda _, c: c.entry.verdict in _verdicts(name)),
+            SOURCE: self._from,
+        }
+        parts = {" or ".join(asked[kind]): _united(map(called[kind], asked[kind])) for kind in called if asked[kind]}
+        if not parts:
+            raise InputError(_unknown(text, "nearest: none"))
+        return list(_shared(parts).values())
 
-    def _called(self, name: str) -> Found:
-        """What is called so and is no place."""
-        lower = name.strip(" ,;").lower()
-        if not lower:
-            return {}
-        for named in (
-            lambda k, c: k.lower() == lower or c.entry.error == lower,
-            lambda k, c: f"{k}.".lower().startswith(f"{lower}."),
-            lambda k, c: k.lower().startswith(lower),
-            lambda k, c: re.match(r"[a-z]\d", lower) is not None and _below(k, lower),
-            lambda k, c: c.entry.verdict == lower,
-            lambda k, c: _names(c.entry.source, lower),
-        ):
-            if hits := self._where(named):
-                return hits
-        if asked_places(name):
-            return {}
-        if at := self._where(lambda k, c: _names(c.entry.at, lower)):
-            return at | self._companions(at) | self._worded(lower)
-        # words of a title are no name of all its claims, where some have them
-        titled = [section for section in self.sections if _names(section.title, lower)]
-        return (
-            self._worded(lower)
-            or self._where(lambda k, c: _names(self._title(c.entry), lower))
-            or self._where(lambda k, c: any(section.has(c.entry) for section in titled))
-        )
+    def _read(self, text: str) -> dict[str, list[str]]:
+        """The names of each kind in a sentence, each as long as it is one; words that nothing joins are one name."""
+        asked: dict[str, list[str]] = {AT: [], WORDS: [], VERDICT: [], SOURCE: []}
+        tokens, end = list(re.finditer(r"[^\s,;&]+", text)), 0
+        while tokens:
+            begin = tokens[0].start()
+            names = [text[begin : token.end()].strip(MARKS) for token in tokens]
+            kinds = [self._kind(name) for name in names]
+            size = max((n for n, kind in enumerate(kinds) if kind != WORDS), default=0)
+            if kinds[size] != WORDS:
+                asked[kinds[size]].append(names[size])
+            elif (word := names[0].strip("()")) and not FILLING.fullmatch(word):
+                apart = not asked[WORDS] or JOINT.search(text, end, begin)
+                asked[WORDS].append(word if apart else f"{asked[WORDS].pop()} {word}")
+                end = tokens[0].end()
+            del tokens[: size + 1]
+        return asked
+
+    def _kind(self, name: str) -> str:
+        if asked_places(name) or self._ids(name):
+            return AT
+        return VERDICT if _verdicts(name) else SOURCE if self._from(name) else WORDS
 
     def _where(self, holds: Callable[[str, Claim], bool]) -> Found:
         return {k: c for k, c in self.claims.items() if holds(k, c)}
 
-    def _worded(self, name: str) -> Found:
-        return self._where(lambda k, c: _names(_words(c.entry), name))
+    def _ids(self, name: str) -> Found:
+        """What has this id or error, or else an id that begins so, with or without its letter."""
+        lower = name.lower()
+        exact = self._where(lambda k, c: bool(name) and lower in (k.lower(), c.entry.error))
+        if re.match(r"[a-z]\d", lower):
+            return exact or self._where(lambda k, _: _below(k, lower))
+        return exact or self._where(lambda k, _: "." in lower and k.lower().startswith(lower))
 
-    def _title(self, entry: Entry) -> str:
-        return f"{entry.source} {' '.join(about for about in self.about if about.startswith(f'{entry.source}:'))}"
+    def _from(self, name: str) -> Found:
+        """What is of a source: by its letter, by how its name begins, or by a part of what is said about it."""
+        lower = name.lower()
+        called = {about.partition(":")[0] for about in self.about if lower in re.split(": |, ", about.lower())}
+        return self._where(
+            lambda k, c: (
+                name == k[0] or c.entry.source in called or f"{c.entry.source} ".lower().startswith(f"{lower} ")
+            )
+        )
 
-    def _companions(self, at: Found) -> Found:
-        """What is wrong by an error of these."""
-        roots = {c.entry.error for c in at.values()} - {""}
-        return self._where(lambda k, c: c.entry.error in roots)
+    def _saying(self, words: Sequence[str], titles: bool = False) -> Found:
+        """What has all these words, itself or in the titles of its source and sections too."""
+        return self._where(lambda _, c: _names(_words(c.entry) + titles * self._titles(c.entry), words))
 
-    def _at_all(self, name: str, asked: Sequence[Asked]) -> Found:
-        """What is at each of these places.
+    def _titles(self, entry: Entry) -> str:
+        titles = [section.title for section in self.sections if section.has(entry)]
+        return " ".join(titles + [about for about in self.about if about.startswith(f"{entry.source}:")])
+
+    def _worded(self, words: Sequence[str], text: str) -> Found:
+        """What has all these words; those of a title are no name of all that it is over, where some have them.
+
+        Raises:
+            InputError: where there is nothing.
+        """
+        if all(re.fullmatch(r"\d{1,3}", word) for word in words):
+            there = dict.fromkeys(str(place) for place in self._places() if place.number == words[0])
+            raise InputError(f"claim: {words[0]} alone is a number; there is {', '.join(there) or 'no place with it'}")
+        at = self._where(lambda _, c: _names(c.entry.at, words))
+        if hits := self._saying(words) | self._companions(at) or self._saying(words, titles=True):
+            return hits
+        parts = {word: self._saying([word], titles=True) for word in words}
+        if lost := [word for word, hits in parts.items() if not hits]:
+            raise InputError(self._lost(lost[0], text))
+        return _shared(parts)
+
+    def _at_all(self, name: str, sources: Sequence[str]) -> Found:
+        """What is at each of the places that a name asks for, in these sources where some are given.
 
         Raises:
             InputError: where nothing is at one of them.
         """
-        found: Found = {}
-        for one in asked:
-            hits = self._at(one)
-            if not hits:
-                raise InputError(_unknown(name, self._there_is(one)))
-            found |= hits
-        return found
+        claims = _united(map(self._from, sources)) if sources else self.claims
+        own = {claim.entry.source for claim in claims.values()}
+        inside = Lookup(claims, [section for section in self.sections if section.source in own], self.about)
+        for one in asked_places(name):
+            if not inside._at(one):
+                within = f"in {' or '.join(sources)} ({len(claims)} claims) " if sources else ""
+                raise InputError(_unknown(name, within + inside._there_is(one)))
+        return _united(map(inside._at, asked_places(name)))
 
     def _at(self, asked: Asked) -> Found:
         """What is at a place, that itself first; what has the id of the place; what is wrong by an error of theirs."""
@@ -154,18 +164,19 @@ class Lookup:
                 or any(section.has(c.entry) for section in sections)
             )
         )
-        first = {
-            k: c
-            for k, c in at.items()
-            if opens_with_place(c.entry.at) and any(stands[k][0].under(p) for p in asked.places)
-        }
-        found = first | at
+        opening = {k for k in at if opens_with_place(at[k].entry.at) and any(map(stands[k][0].under, asked.places))}
+        found = {k: at[k] for k in sorted(at, key=lambda k: k not in opening)}
         if asked.parts:
             found = {k: c for k, c in found.items() if not set(stands[k]).isdisjoint(asked.parts)}
         else:
             initials = [place.kind[0] + place.number for place in asked.places if place.kind in NAMING]
             found |= self._where(lambda k, c: any(_below(k, initial) for initial in initials))
         return found | self._companions(found)
+
+    def _companions(self, there: Found) -> Found:
+        """What is wrong by an error of these."""
+        roots = {c.entry.error for c in there.values()} - {""}
+        return self._where(lambda _, c: c.entry.error in roots)
 
     def _places(self) -> Iterable[Place]:
         """All that there are."""
@@ -182,41 +193,57 @@ class Lookup:
         numbered = [s for s in self.sections if place in s.numbers]
         if numbered:
             return "; ".join(f"{s.source} has no claim in '{s.title}': {s.empty or 'nothing is run'}" for s in numbered)
-        return self._kind(place.kind)
+        return self._all_of(place.kind)
 
-    def _kind(self, kind: str) -> str:
+    def _all_of(self, kind: str) -> str:
         there = [place for place in self._places() if place.kind == kind]
         if kind == "section":
             letters = [place for place in there if place.number[0].isalpha()]
             return f"there is §{told_numbers([p for p in there if p not in letters])}; Appendix {told_numbers(letters)}"
         return f"there is {kind.capitalize()} {told_numbers(there)}" if there else f"no claim stands at a {kind}"
 
-    def _meant(self, name: str) -> str:
-        """What somebody may have meant: a place that is there, or the nearest ids or words."""
-        told = re.fullmatch(r"([^\W\d]+)\.?(?: *(\(?\d.*))?", name.strip())
-        near = difflib.get_close_matches(told[1].lower(), SPELLINGS, n=1, cutoff=0.7) if told else []
-        if told and near:
-            there = asked_places(place := f"{near[0].capitalize()} {told[2]}") if told[2] else []
-            return f"did you mean {place!r}?" if there and all(map(self._at, there)) else self._kind(near[0])
-        if inside := [str(place) for place in named_places(name) if self._at(Asked((place,)))]:
-            return f"did you mean {inside[0]!r}?"
-        if re.search(r"[\d.]", name):
-            known = {k.upper(): k for k in self.claims}
-            ids = difflib.get_close_matches(name.upper(), known, n=NEAREST, cutoff=0.3)
-            return f"nearest: {', '.join(k for k in self.claims if k.upper() in ids) or 'none'}"
-        return self._nearest_words(name)
-
-    def _nearest_words(self, name: str) -> str:
-        """For each word that no claim has those that are the most alike."""
-        known = {w for c in self.claims.values() for w in re.findall(r"[^\W\d_]{3,}", _spelled(_words(c.entry)))}
-        lost = [word for word in re.findall(r"\w+", _spelled(name)) if word not in known]
-        near = [w for word in lost for w in difflib.get_close_matches(word, known, n=NEAREST, cutoff=0.7)]
-        return f"nearest: {', '.join(dict.fromkeys(near)) or 'none'}"
+    def _lost(self, word: str, text: str) -> str:
+        """What somebody may have meant by a word that nothing has: a place, or the nearest ids or words."""
+        told = re.search(rf"{re.escape(word)}(?:\.? *(\(?\d[\d.]*\)?))?", text, re.IGNORECASE)
+        name, number = (told[0].strip(MARKS), told[1]) if told else (word, None)
+        if near := difflib.get_close_matches(word, SPELLINGS, n=1, cutoff=0.7):
+            there = asked_places(place := f"{near[0].capitalize()} {number}")
+            found = there and all(map(self._at, there))
+            return _unknown(name, f"did you mean {place!r}?" if found else self._all_of(near[0]))
+        if re.search(r"\w\.\w|\w\d", word):
+            alike = difflib.get_close_matches(word, map(str.lower, self.claims), n=NEAREST, cutoff=0.3)
+            nearest = [k for k in self.claims if k.lower() in alike]
+        else:
+            said = " ".join(_spelled(_words(c.entry)) for c in self.claims.values())
+            nearest = difflib.get_close_matches(word, {*re.findall(r"[^\W\d_]{3,}", said)}, n=NEAREST, cutoff=0.7)
+        return _unknown(name, f"nearest: {', '.join(nearest) or 'none'}")
 
 
 def _unknown(name: str, meant: str) -> str:
     expected = "an id such as T.L1, a place such as 'Lemma 1', or words that a claim has"
     return f"claim: expected {expected}, got {name!r}; {meant}"
+
+
+def _united(found: Iterable[Found]) -> Found:
+    return {k: claim for one in found for k, claim in one.items()}
+
+
+def _shared(parts: Mapping[str, Found]) -> Found:
+    """What is in all of them.
+
+    Raises:
+        InputError: where nothing is, with how many each part has.
+    """
+    first, *others = parts.values()
+    if found := {k: claim for k, claim in first.items() if all(k in other for other in others)}:
+        return found
+    each = ", ".join(f"{name!r} alone has {len(part)}" for name, part in parts.items())
+    raise InputError(f"claim: no claim is all of this at once: {each}")
+
+
+def _verdicts(name: str) -> list[Verdict]:
+    """The verdict that is written so, "withdrawn" without its author."""
+    return [verdict for verdict in Verdict if name.lower() in (verdict, verdict.partition(" by ")[0])]
 
 
 def _below(claim: str, name: str) -> bool:
@@ -225,14 +252,15 @@ def _below(claim: str, name: str) -> bool:
 
 
 def _words(entry: Entry) -> str:
-    return f"{entry.words} {entry.reading} {' '.join(entry.id.split('.')[1:])}"
+    return f"{entry.words} {entry.reading} {' '.join(entry.id.split('.')[1:])} {entry.at} "
 
 
-def _names(text: str, words: str) -> bool:
+def _names(text: str, words: Sequence[str]) -> bool:
     """Whether a text has these words, each whole."""
-    return re.search(rf"(?<!\w){re.escape(_spelled(words))}(?!\w|\.\d)", _spelled(text)) is not None
+    text = _spelled(text)
+    return all(re.search(rf"(?<!\w){re.escape(_spelled(word))}(?!\w|\.\d)", text) for word in words)
 
 
 def _spelled(text: str) -> str:
     """Lower case, and "batch normalization" as "batchnorm"."""
-    return NORMS.sub(r"\1norm", text.lower())
+    return NORMS.sub(r"\1norm", text).lower()
