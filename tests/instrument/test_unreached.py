@@ -104,3 +104,54 @@ def test_the_bound_is_that_of_all_rows() -> None:
     found = ng.gauge(net, (x, MASK), search=False)
     step = next(step for step in found.proof.steps if step.layer == "norm")
     assert max(step.folded[0]) == pytest.approx(found.layer("norm").gain.hi, abs=1e-6)
+
+
+class Bent(Pooled):
+    """A steep curve behind the pool, whose bound is loose at every length."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return torch.tanh(4 * super().forward(x, mask))
+
+
+def test_the_gap_is_not_that_of_padding() -> None:
+    """Its share, and so its owner, are those of the same rows without padding, where the bound is theirs alone."""
+    net, x = Bent(mean), rows()[:1]
+    padded = ng.gauge(net, (x, MASK[:1]), search=False)
+    plain = ng.gauge(net, (x[:, :2], MASK[:1, :2]), search=False)
+    norm, alone = padded.layer("norm"), plain.layer("norm")
+    assert norm.log_slack > alone.log_slack + 1  # what the bound contains
+    assert norm.log_slack_reaching == pytest.approx(alone.log_slack_reaching, abs=0.02)
+    assert alone.log_slack_reaching == alone.log_slack
+    owners = [found.gap_owner() for found in (padded, plain)]
+    assert owners[0].name == owners[1].name != "norm"
+    assert max(padded.layers, key=lambda r: r.log_slack or 0.0).name == "norm"
+    assert any("such as padding, count in the bounds composed of layers" in note for note in padded.notes)
+    assert not any("padding" in note for note in plain.notes)
+
+
+def test_advice_says_what_padding_is_a_part_of_and_names_another_layer() -> None:
+    net, x = Bent(mean), rows()[:1]
+    (gap,) = [fact for fact in ng.advise(net, (x, MASK[:1])).facts if fact.kind == "gap"]
+    (alone,) = [fact for fact in ng.advise(net, (x[:, :2], MASK[:1, :2])).facts if fact.kind == "gap"]
+    assert gap.layer == alone.layer != "norm"
+    assert "such as padding, are a part of that" in gap.sentence and "padding" not in alone.sentence
+    assert gap.numbers["share"] == pytest.approx(alone.numbers["share"], abs=0.02)
+    assert "the batch has 1 sample;" in str(ng.advise(net, (x, MASK[:1])))
+
+
+def test_padding_that_gains_nothing_is_told_too() -> None:
+    """Rows that do not reach the output may count in other layers than normalizers."""
+    x = torch.randn(2, 3, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[~MASK.bool()] *= 100
+    found = ng.gauge(Pooled(mean), (x, MASK), search=False)
+    assert found.layer("norm").log_gain_reaching is None
+    assert any(note.startswith("rows that do not reach the output at the samples, such as") for note in found.notes)
+    everywhere = ng.gauge(Pooled(mean), (x, MASK), scope="global", search=False)
+    assert not any(note.startswith("rows that do not reach") for note in everywhere.notes)
+
+
+def test_epsilon_is_not_said_to_decide_by_padding_alone() -> None:
+    x, mask = rows()[:1] * 0, torch.tensor([[1, 0, 0]])
+    x[:, 0] = rows()[0, 0]
+    assert not ng.advise(Pooled(mean), (x, mask)).problems
+    assert [r.kind for r in ng.advise(Pooled(mean), (x, torch.ones_like(mask))).problems] == ["epsilon decides"]

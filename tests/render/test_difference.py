@@ -247,3 +247,23 @@ def test_readings_of_different_samples_are_not_compared_at_them():
     assert "steeper for certain" in same and "different samples" not in same
     anywhere = [replace(r, scope=Scope.parse("global")) for r in (low, high)]
     assert "B is steeper for certain" in " ".join(difference_verdict(compare_readings(*anywhere)))
+
+
+def test_what_padding_counts_in_is_told_where_it_is_compared():
+    note = "rows that do not reach the output at the samples, such as padding, count in the bounds composed of layers"
+    told = " ".join(difference_verdict(compare_readings(reading(), reading(notes=(note,)))))
+    assert "In B rows that do not reach the output, such as padding, count in balanced and folded" in told
+    assert "padding" not in " ".join(difference_verdict(compare_readings(reading(), reading())))
+
+
+def test_other_outputs_are_said_first_and_stand_on_other_scales():
+    pooled, hidden = (reading(notes=(f"measured output: {name}; not measured: x",)) for name in ("pooled", "hidden"))
+    assert difference_verdict(compare_readings(pooled, hidden))[0] == (
+        "A was read in mode eval (input to pooled), B in mode eval (input to hidden)."
+    )
+    footer = reference_totals([pooled], [("BERT", [hidden]), ("own", [pooled])]).footer
+    assert footer.startswith("Not known to be measured between the same ends: BERT in input to hidden; this network in")
+    assert "input to pooled. Slopes between other inputs and outputs are on other scales" in footer
+    assert reference_totals([pooled], [("own", [pooled])]).footer == ""
+    scores = reading(input_name="input_ids")
+    assert "GPT-2 in input_ids; this network in input_ids" in reference_totals([scores], [("GPT-2", [scores])]).footer

@@ -104,7 +104,7 @@ def _advice(session: Session, with_facts: bool, notes: tuple[str, ...]) -> Advic
         reading = read_scope(session, Scope.parse("point"))
         told = (*control(session.model, reading), *gap_remarks(reading))
     if view.samples < 8:
-        notes = (*notes, f"the batch has {view.samples} samples; statistics over so few say little")
+        notes = (*notes, f"the batch has {plural(view.samples, 'sample')}; statistics over so few say little")
     return Advice(type(session.model).__name__, session.options.mode, (*problems, *told), notes)
 
 

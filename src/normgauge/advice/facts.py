@@ -8,6 +8,7 @@ from torch import nn
 
 from normgauge.advice.remark import Remark, Severity
 from normgauge.advice.whatif.question import can_leave
+from normgauge.core.first_notes import counts_unreached
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import UP, format_factor, plural
@@ -38,14 +39,19 @@ def control(model: nn.Module, reading: Reading) -> Iterator[Remark]:
 def gap_remarks(reading: Reading) -> Iterator[Remark]:
     """The layer whose gain reaches furthest beyond what it did along the steepest direction found."""
     owner, gap = reading.gap_owner(), (reading.log_capacity - reading.log_lower) / LN10
-    if owner is None or not 0.05 < gap < float("inf") or (owner.log_slack or 0.0) > gap * LN10:
+    if owner is None or not 0.05 < gap < float("inf") or owner.log_slack_reaching > gap * LN10:
         return
+    share = owner.log_slack_reaching / LN10
+    others = (
+        "rows that do not reach the output, such as padding, are a part of that (samples of one length have none); "
+    )
+    others = f"{others}with normalizers counted over the other rows, " if counts_unreached(reading.notes) else ""
     yield Remark(
         "gap",
         owner.name,
         f"at the samples the bound composed of the layers' gains lies {gap:.2f} decades above the largest slope found; "
-        f"{owner.name} ({owner.kind}) has the largest share, {(owner.log_slack or 0.0) / LN10:.2f}.",
-        {"gap": gap, "share": (owner.log_slack or 0.0) / LN10},
+        f"{others}{owner.name} ({owner.kind}) has the largest share, {share:.2f}.",
+        {"gap": gap, "share": share},
         Severity.FACT,
         depth=owner.depth,
     )

@@ -25,6 +25,7 @@ from normgauge.advice.thresholds import (
 )
 from normgauge.advice.view import TraceView
 from normgauge.instrument.rules.normalizer import SEVERAL
+from normgauge.instrument.unreached import unreached_rows
 
 
 def of_normalizers(view: TraceView) -> Iterator[Remark]:
@@ -51,10 +52,14 @@ def one_element(view: TraceView, norm: MeasuredNorm) -> Remark | None:
 def epsilon(view: TraceView, norm: MeasuredNorm) -> Remark | None:
     """ε in √(σ² + ε) is there for safety; where it is the larger part, the normalizer no longer normalizes."""
     eps = norm.form.least
-    share = float((norm.variance <= eps).double().mean())
+    variance = norm.variance
+    if float((variance <= eps).double().mean()) >= EPSILON_SHARE:  # then it is worth asking which rows matter
+        dead = unreached_rows(view.session).get(norm.step.index)
+        variance = variance if dead is None else variance[~dead.flatten().to(variance.device)]
+    share = float((variance <= eps).double().mean())
     if share < EPSILON_SHARE or (norm.size <= 2 and norm.seen is None):
         return None
-    sigma = float(norm.variance.median().sqrt())
+    sigma = float(variance.median().sqrt())
     return view.remark(
         norm.step,
         "epsilon decides",

@@ -1,4 +1,4 @@
-"""Notes that others read: which input and output of several were measured, and that padding counts."""
+"""Notes that others read: which input and output of several were measured, and what padding counts in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ OUTPUT = "measured output: "
 INPUT = "measured in "
 FIXED = "; the other inputs are held fixed: "
 PADDING = "padding counts: "
+UNREACHED = "rows that do not reach the output at the samples"  # read in files of older versions too
 
 
 def measured_output(notes: Iterable[str]) -> str:
@@ -34,3 +35,8 @@ def measured_ends(notes: Iterable[str]) -> dict[str, str]:
 def padding_notes(notes: Iterable[str]) -> list[str]:
     """What must be said of padding before any number."""
     return [note for note in notes if note.startswith(PADDING)]
+
+
+def counts_unreached(notes: Iterable[str]) -> bool:
+    """Whether rows that do not reach the output, such as padding, count in the bounds composed of layers."""
+    return any(note.startswith(UNREACHED) for note in notes)

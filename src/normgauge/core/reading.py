@@ -272,6 +272,12 @@ class LayerRecord(Stored):
         return self.gain.hi if self.log_gain_reaching is None else self.log_gain_reaching
 
     @property
+    def log_slack_reaching(self) -> float:
+        """The slack without what rows that do not reach the output add to the gain; 0 where nothing was followed."""
+        beyond = 0.0 if self.log_gain_reaching is None else self.gain.hi - self.log_gain_reaching
+        return max((self.log_slack or 0.0) - beyond, 0.0)
+
+    @property
     def log10_gain(self) -> tuple[float, float]:
         """The two ends of the layer's gain, in decades."""
         return self.gain.lo / LN10, self.gain.hi / LN10
@@ -655,13 +661,13 @@ class Reading(Stored):
             raise AttributeError(unknown_name("a reading", name, names, ASKED))
 
     def gap_owner(self) -> LayerRecord | None:
-        """The layer whose gain reaches furthest beyond what it did along the direction that was followed.
+        """The layer whose gain, over rows that reach the output, is furthest beyond what it did to one direction.
 
         That is the steepest one found at the samples; in a ball or everywhere it is that of the sample where the search
         began, and another layer may have the slack where a steeper slope was found.
         """
         scored = [record for record in self.layers if record.log_slack is not None]
-        return max(scored, key=lambda record: record.log_slack or 0.0, default=None)
+        return max(scored, key=lambda record: record.log_slack_reaching, default=None)
 
     def __str__(self) -> str:
         from normgauge.render.console import reading_text

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from normgauge.core.bound import Evidence
+from normgauge.core.first_notes import UNREACHED
 from normgauge.core.multipliers import kept_multipliers
 from normgauge.core.reading import Finding, Reading, Witness
 from normgauge.core.refute import judged_reading, without_bound
@@ -31,12 +32,13 @@ from normgauge.instrument.rules.flow import INF
 from normgauge.instrument.session import Session
 from normgauge.instrument.stretch import SteepestWalk
 from normgauge.instrument.trace.inputs import argument_name, padding_note
-from normgauge.instrument.unreached import told_parts
+from normgauge.instrument.unreached import told_parts, unreached_rows
 from normgauge.render.numbers import DOWN, UP, format_factor
 
-UNREACHED = (
-    "rows that do not reach the output at the samples count in the bounds composed of layers, in their "
-    "gains, in what steps reached and in slack; σ and the largest bound of a layer by itself are those of the others"
+UNREACHED_COUNT = (
+    f"{UNREACHED}, such as padding, count in the bounds composed of layers (balanced, folded), in their gains, in what "
+    "steps reached and in slack; σ is of the others, and so are normalizers where a layer is named for its largest "
+    "bound by itself or its slack"
 )
 UNMOVED = (
     "one move of the search would take more than its budget: beside the samples only a few places were looked at, and "
@@ -81,6 +83,7 @@ def make_reading(
         reached = float(parts.flows[trace.end.index].radius.max().log())
         displacement = min(reached, top.total + math.log(scope.radius))
     told, reaching = told_parts(session, parts)
+    mind = scope.kind != "global" and bool(unreached_rows(session))
     made = Reading(
         model=type(session.model).__name__,
         mode=options.mode,
@@ -105,7 +108,7 @@ def make_reading(
         loss=loss_constants(top.total, trace),
         displacement=displacement,
         gauges=best.gauges,
-        notes=(*notes(session, parts, best, found), *([UNREACHED] if reaching else []), *top.notes),
+        notes=(*notes(session, parts, best, found), *([UNREACHED_COUNT] if mind else []), *top.notes),
         input_name=argument_name(session.call.name),
         seconds={k: round(v, 3) for k, v in session.clock.seconds.items()},
         witness=None if found.lengths is None else Witness(found.witness, *found.lengths),

@@ -37,6 +37,7 @@ from normgauge.instrument.trace.inputs import (
     make_call,
     map_tensors,
     pick_output,
+    unfit_names,
 )
 from normgauge.instrument.trace.lent import lends
 from normgauge.instrument.trace.place import is_out_of_memory, knows_float64, seconds_on, set_torch_random, torch_random
@@ -325,7 +326,8 @@ def opened(model: nn.Module, batch: Any, options: Options | None = None) -> Iter
             raise
         except (Exception, SystemExit) as error:
             cure = decoder_cure(model, call.args, call.kwargs, str(error))
-            raise InputError(cure or f"the model's forward raised {type(error).__name__}: {error}") from error
+            said = f"the model's forward raised {type(error).__name__}: {error}"
+            raise InputError(cure or said + unfit_names(model, call)) from error
         for dtype, device, casts, lend in precisions(call, own, lends(model)):
             with untouched(model, dtype, device, train, call.native if own.eps else None, lend):
                 try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
+from normgauge.core.first_notes import counts_unreached
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.change_words import (
@@ -32,6 +33,8 @@ from normgauge.render.numbers import (
 from normgauge.render.table import Grid
 from normgauge.render.verdict import (
     apart_sentence,
+    ends_of,
+    ends_tell,
     evidence_words,
     refutation_sentence,
 )
@@ -50,6 +53,7 @@ def difference_verdict(difference: Difference) -> list[str]:
     else:
         sentences += [growth_sentence(difference), *sample_sentences(difference), weights_sentence(difference)]
         sentences += [steeper_sentence(difference), _cause(difference), weaker_sentence(difference)]
+        sentences.append(_unreached(difference))
     sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited and r.log_refuted is None]
     return [sentence for sentence in sentences if sentence]
 
@@ -57,10 +61,26 @@ def difference_verdict(difference: Difference) -> list[str]:
 def _other_modes(difference: Difference) -> list[str]:
     """That the two are not the same kind of map, before they are compared as if they were."""
     a, b = difference.a, difference.b
-    if (a.mode, a.input_name, a.together) == (b.mode, b.input_name, b.together):
+    if (a.mode, ends_of(a), a.together) == (b.mode, ends_of(b), b.together):
         return []
-    modes = [f"mode {r.mode} ({r.input_name}){', one map of the whole batch' * r.together}" for r in (a, b)]
+    modes = [f"mode {r.mode} ({_ends_words(r)}){', one map of the whole batch' * r.together}" for r in (a, b)]
     return [f"A was read in {modes[0]}, B in {modes[1]}."]
+
+
+def _ends_words(reading: Reading) -> str:
+    """The measured input, and the output where it has a name."""
+    return " to ".join(filter(None, ends_of(reading)))
+
+
+def _unreached(difference: Difference) -> str:
+    """What of the numbers below is also made of rows that do not reach an output; empty where none is."""
+    names = [name for name, r in (("A", difference.a), ("B", difference.b)) if counts_unreached(r.notes)]
+    if not names:
+        return ""
+    return (
+        f"In {' and '.join(names)} rows that do not reach the output, such as padding, count in balanced and folded "
+        "and in the gains of layers, though not in σ: samples of one length have none."
+    )
 
 
 def _cause(difference: Difference) -> str:
@@ -184,4 +204,20 @@ def reference_totals(readings: Sequence[Reading], others: Sequence[tuple[str, Se
             cells = [ABSENT if match is None else format_factor(shown(match), way) for match in (reading, *matches)]
             rows.append((name + scope_words(reading.scope), *cells))
     headers = ("", "this network", *(name for name, _ in others))
-    return Grid("What is normal elsewhere", headers, tuple(rows), frozenset(range(1, len(headers))))
+    footer = _other_ends(readings[0], others)
+    return Grid("What is normal elsewhere", headers, tuple(rows), frozenset(range(1, len(headers))), footer)
+
+
+def _other_ends(reading: Reading, others: Sequence[tuple[str, Sequence[Reading]]]) -> str:
+    """Which of the others were measured between other inputs and outputs, whose slopes are on other scales."""
+    ends = ends_of(reading)
+    unlike = [
+        (name, other[0]) for name, other in others if other and not (ends_of(other[0]) == ends and ends_tell(ends))
+    ]
+    if not unlike:
+        return ""
+    told = ", ".join(f"{name} in {_ends_words(other)}" for name, other in unlike)
+    return (
+        f"Not known to be measured between the same ends: {told}; this network in {_ends_words(reading)}. Slopes "
+        "between other inputs and outputs are on other scales"
+    )

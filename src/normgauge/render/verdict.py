@@ -173,12 +173,12 @@ def _slackest_layer(reading: Reading) -> str:
     the slack of all layers, and where it was measured.
     """
     owner = reading.gap_owner()
-    if owner is None or not owner.log_slack:
+    if owner is None or not owner.log_slack_reaching:
         return ""
-    name, slack = f"{owner.name} ({owner.kind})", format_decades(owner.log_slack, 2, UP)
-    if reading.scope.kind == "point" and owner.log_slack <= reading.gap * LN10:
+    name, slack = f"{owner.name} ({owner.kind})", format_decades(owner.log_slack_reaching, 2, UP)
+    if reading.scope.kind == "point" and owner.log_slack_reaching <= reading.gap * LN10:
         return f"; {name} has the most slack, {slack} decades beyond what it did"
-    whole = format_decades(math.fsum(layer.log_slack or 0.0 for layer in reading.layers), 2, UP)
+    whole = format_decades(math.fsum(layer.log_slack_reaching for layer in reading.layers), 2, UP)
     return (
         f". Along {followed_direction(reading)} the slack of all layers adds up to {whole} decades, of which {name} "
         f"has the most, {slack}"
@@ -288,14 +288,24 @@ def other_weights(readings: Sequence[Reading]) -> bool:
     return len(digests) == len(readings) > 1
 
 
+def ends_of(reading: Reading) -> tuple[str, str]:
+    """Names of the measured input and output, the latter where there were several."""
+    return reading.input_name, measured_output(reading.notes)
+
+
+def ends_tell(ends: tuple[str, str]) -> bool:
+    """Whether these ends say what was measured: of tokens, an output without a name is scores, or anything."""
+    return ends[0] != TOKENS or bool(ends[1])
+
+
 def standing_sentence(reading: Reading) -> str:
     """Where the slope found stands among other networks with such ends, at the scale of their own data."""
-    ends = (reading.input_name, measured_output(reading.notes))
+    ends = ends_of(reading)
     every = reference.standings(str(reading.scope))
     known = [one for one in every if one.ends == ends and one.weights != reading.weights]
     if not every or not math.isfinite(reading.log_lower) or edit_contradicts(reading):
         return ""
-    if not known or (ends[0] == TOKENS and not ends[1]):  # an output without a name is scores, or anything
+    if not known or not ends_tell(ends):
         return "No other reference network has such inputs and outputs, and slopes of others are on other scales."
     own = reading.log_lower / LN10
     below, above = ([one for one in known if (one.lower <= own) == under] for under in (True, False))

@@ -366,3 +366,16 @@ def test_a_reason_is_not_one_of_another_scope() -> None:
     model = Fn(lambda x: (3 * x).exp() if len(x) > 1 else x.sin())
     point = ng.readings(model, x, ("ball:0.1", "point"))[1]
     assert any("not proved: alone a sample does not" in note for note in point.notes)
+
+
+def test_a_mask_that_hides_padding_is_named_beside_that_reason() -> None:
+    """A model leaves out a mask that hides nothing, as transformers does: a sample without padding runs otherwise."""
+
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+            return x.sin() if bool(attention_mask.all()) else (x * attention_mask).sin()
+
+    batch = {"x": torch.randn(2, 3), "attention_mask": torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])}
+    reading = ng.gauge(Masked(), batch, search=False)
+    (why,) = [note for note in reading.notes if "not proved: " in note]
+    assert "in its batch (an attention_mask hides padding in it" in why and "samples of one length" in why

@@ -103,3 +103,24 @@ def test_the_output_is_the_logits_or_the_first_float() -> None:
     assert pick_output((torch.tensor([1]), torch.ones(2)))[1] == []
     with pytest.raises(InputError, match=r"the model returned a tuple of int, str"):
         pick_output((3, "a"))
+
+
+def test_a_forward_that_failed_is_told_with_the_names_it_does_not_know():
+    """``**kwargs`` swallow what a model does not take; it fails where it misses what it does."""
+
+    class Pictures(nn.Module):
+        def forward(self, pixel_values=None, mask=None, **kwargs):
+            return pixel_values.sum()
+
+    said = r"forward raised AttributeError: .*; it takes pixel_values, mask, and the batch gives input_ids$"
+    with pytest.raises(InputError, match=said):
+        ng.gauge(Pictures(), {"input_ids": torch.ones(2, 3), "mask": torch.ones(2, 3)})
+    with pytest.raises(InputError, match=r"no attribute 'shape'$"):
+        ng.gauge(Fails(), {"x": torch.ones(2, 3)})
+
+
+class Fails(nn.Module):
+    """A forward that fails by itself."""
+
+    def forward(self, x):
+        return None.shape

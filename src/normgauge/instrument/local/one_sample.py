@@ -15,6 +15,7 @@ from normgauge.instrument.probe.linearize import SampleMap
 from normgauge.instrument.session import Session
 from normgauge.instrument.spectral.random_start import weight_seed
 from normgauge.instrument.trace.again import tensors_alike
+from normgauge.instrument.trace.inputs import padding_mask
 from normgauge.instrument.trace.same_path import same_numbers
 from normgauge.instrument.trace.step import Trace
 
@@ -23,6 +24,10 @@ DIGESTED = 2**16  # entries of each weight that a seed is made of
 BESIDE = 1e-2  # of a sample's size, how far off it is asked again
 WHY_NOT = "why the last sample was not followed"  # as a session keeps it
 OTHER_ALONE = "alone a sample does not take the steps to the output that it takes in its batch"
+MASKED = (
+    " (an attention_mask hides padding in it, and a model may leave out one that hides nothing); samples of one "
+    "length, or one by one without padding, need none"
+)
 FAILURES = (RuntimeError, MemoryError)  # an eigenvalue that does not converge, memory that is full: no better bound
 
 
@@ -73,7 +78,7 @@ def swept_sample(
     """One sample's network over a ball, its multipliers tuned on the way or not; None where it is not followed."""
     one = session.once(("alone", sample), lambda: alone(session, sample))
     if one is None:
-        session.cache[WHY_NOT] = OTHER_ALONE
+        session.cache[WHY_NOT] = OTHER_ALONE + ("" if padding_mask(session.call) is None else MASKED)
         return None
     try:
         with torch.no_grad():

@@ -140,11 +140,33 @@ def _cure(batch: Any) -> str:
     return ""
 
 
-def padding_note(call: Call, output: Tensor) -> list[str]:
-    """Whether positions behind ``attention_mask`` are in the measured output; nothing where they cannot be told."""
+def unfit_names(model: nn.Module, call: Call) -> str:
+    """What of the named parts of a batch a failed forward does not name, and what it takes; empty where it names all.
+
+    A forward with ``**kwargs`` swallows names that it does not know, and fails for another reason.
+    """
+    try:
+        known = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    takes = [p.name for p in known if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    unknown = [name for name in call.kwargs if name not in takes]
+    if not takes or not unknown:
+        return ""
+    return f"; it takes {shortened_names(takes, NAMED)}, and the batch gives {shortened_names(unknown, NAMED)}"
+
+
+def padding_mask(call: Call) -> Tensor | None:
+    """The ``attention_mask`` of a batch of rows where it hides positions; None elsewhere."""
     masks = {name.rpartition(".")[2]: tensor for name, tensor in named_tensors((call.args, call.kwargs))}
     mask = masks.get("attention_mask")
-    if mask is None or mask.ndim != 2 or output.ndim < 3 or output.shape[:2] != mask.shape or bool(mask.all()):
+    return None if mask is None or mask.ndim != 2 or bool(mask.all()) else mask
+
+
+def padding_note(call: Call, output: Tensor) -> list[str]:
+    """Whether positions behind ``attention_mask`` are in the measured output; nothing where they cannot be told."""
+    mask = padding_mask(call)
+    if mask is None or output.ndim < 3 or output.shape[:2] != mask.shape:
         return []
     hidden = (mask == 0).to(output.device)
     count = f"{int(hidden.sum())} of {hidden.numel()} positions are padding"
