@@ -57,10 +57,20 @@ def test_the_shares_of_two_chains_name_the_layer(diff):
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     out = " ".join(out.split())  # lines of 80 columns wrap
-    assert "Most of it comes from" in out and "layers.1.linear with layers.1.norm" in out
+    assert "the largest parts are" in out and "layers.1.linear with layers.1.norm: BatchNorm1d → LayerNorm" in out
+    assert "sample by sample B is steeper on 5, A on 27" in out  # the same 32 images
     assert "BatchNorm1d" in out and "→" in out and "LayerNorm" in out
     assert "the shares add up to the balanced bound's change" in out
     assert all(f"Layers, scope {scope}" in out for scope in ("point", "ball:0.1", "global"))
+
+
+def test_a_reference_is_other_data_and_says_which(diff, tmp_path):
+    own = replace(reading(), batch="sha256:mine", log_upper=9.0 * LN10)
+    (tmp_path / "own.json").write_text(json.dumps(gauge_json([own, replace(own, scope=Scope.parse("ball:0.1"))])))
+    code, out, _ = diff("reference:mlp-batchnorm", tmp_path / "own.json")
+    out = " ".join(out.split())
+    assert code == 0 and out.count("Measured on different samples") == 2 and "steeper" not in out
+    assert "digits (Adam" in out and "Measured at the first 32 of them" in out
 
 
 def test_json(diff, files, tmp_path):

@@ -100,6 +100,35 @@ def test_a_linear_map_and_its_normalizer_are_one_part():
     assert parts[0] == ("linear with norm", pytest.approx(0.5 * LN10))
 
 
+def kinds(made: Reading, *names: str) -> Reading:
+    layers = tuple(replace(record, kind=kind) for record, kind in zip(made.layers, names, strict=True))
+    return replace(made, layers=layers)
+
+
+def test_where_places_in_a_row_have_moved_on_nothing_is_said_of_a_name():
+    a = kinds(chain({"0": 1.0, "1": -0.5, "2": 0.0, "3": 1.0}), "Linear", "LayerNorm", "ReLU", "Linear")
+    b = kinds(chain({"0": 1.0, "1": 0.0, "2": 0.4}), "Linear", "ReLU", "Linear")
+    moved = compare_readings(a, b)
+    assert moved.parts == [] and moved.rest is None
+    named = compare_readings(a, kinds(chain({"0": 1.0, "1": 0.0, "2": 0.4}), "Linear", "LayerNorm", "ReLU"))
+    assert named.parts[0] == ("3", pytest.approx(-1.0 * LN10))
+
+
+def test_what_took_a_place_is_named_with_what_was_there():
+    a = kinds(chain({"0": 1.0, "1": -0.5, "2": 0.0}), "Linear", "BatchNorm1d", "ReLU")
+    b = kinds(chain({"0": 1.0, "1": 1.5, "2": 0.0}), "Linear", "LayerNorm", "ReLU")
+    assert compare_readings(a, b).parts[0] == ("1: BatchNorm1d → LayerNorm", pytest.approx(2.0 * LN10))
+
+
+def test_readings_of_more_or_fewer_samples_are_of_others_though_no_digest_says_so():
+    few, many = (reading(samples=tuple({"index": i, "log10_lower": 0.0} for i in range(n))) for n in (32, 100))
+    assert compare_readings(few, many).apart and not compare_readings(many, many).apart
+    assert not compare_readings(few, replace(few, batch="sha256:a")).apart  # which samples is not known
+    assert not compare_readings(many, reading(together=True)).apart  # a batch as one point
+    everywhere = (replace(r, scope=Scope.parse("global")) for r in (few, many))
+    assert not compare_readings(*everywhere).apart
+
+
 def test_another_gauge_is_recognised():
     a, b = chain({"f.0": 1.0}), chain({"f.0": 1.0})
     moved = replace(b, published={**a.published, "log10_P_w": 9.8})

@@ -162,7 +162,7 @@ def test_the_same_weights_are_not_compared_with_themselves():
 def test_of_other_samples_the_refusal_is_all_that_is_said(batches):
     a, b = (at(2.0, 1.0, batch=batch, failure_probability=p) for batch, p in zip(batches, (0.0, 0.1), strict=True))
     assert difference_verdict(compare_readings(a, b)) == [
-        "Measured on different samples: at the samples they cannot be compared. Give each the same --batch."
+        "Measured on different samples: at the samples they cannot be compared. With the same --batch they can."
     ]
 
 

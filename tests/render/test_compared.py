@@ -102,12 +102,27 @@ def test_how_bounds_are_known_is_said_where_they_are_not_proved():
     assert said(*pair)[1][1].endswith("Not proved without a condition: b (estimated).")
 
 
+def test_of_chances_that_differ_the_largest_is_told_and_how_many_trainings_have_one():
+    chances = (6e-11, 9e-11, 7e-11)
+    rows = [("ln", seen(1.0, 2.0, f"{i}", failure_probability=p)) for i, p in enumerate(chances)]
+    rows += [("bn", seen(1.0, 2.0, f"b{i}", failure_probability=p)) for i, p in enumerate((0.0, 6e-11))]
+    assert said(*rows)[1][1].endswith(
+        "Not proved without a condition: ln (proved, fails with p ≤ 9e-11 each), bn (1 of 2 trainings, proved, fails "
+        "with p ≤ 6e-11)."
+    )
+
+
+def test_readings_of_different_versions_are_said_to_be():
+    warned, _ = said(("a", seen(1.0, 2.0, "a", version="0.5.0")), ("b", seen(1.0, 2.0, "b")))
+    assert any("different versions of normgauge" in line and "a by 0.5.0; b by" in line for line in warned)
+
+
 def test_the_scope_that_other_samples_do_not_matter_to_is_compared_still():
     rows = [("a", seen(0.9, 1.1, "a")), ("a", anywhere(1, 2, "a"))]
     rows += [("b", seen(0.9, 1.1, "b", batch="sha256:y")), ("b", anywhere(1, 3, "b"))]
     warned, told = said(*rows)
     assert warned == [
-        "Measured on different samples: at the samples they cannot be compared. Give each the same --batch."
+        "Measured on different samples: at the samples they cannot be compared. With the same --batch they can."
     ]
     assert [words.split(":")[0] for words in told] == ["2 networks, one training of each.", "Slope everywhere"]
 

@@ -181,9 +181,10 @@ def test_the_median_sample_is_told_beside_the_steepest():
     assert "median" not in reading_text(reading(samples=rows, scope=Scope.parse("global")))
 
 
-def test_the_sigma_of_a_global_reading_is_said_to_be_that_of_the_samples():
-    said = "σ is that of the samples; gains are for all inputs"
-    assert said in " ".join(reading_text(reading(scope=Scope.parse("global"))).split())
+def test_the_sigma_of_a_wider_scope_is_said_to_be_that_of_the_samples():
+    said = "σ is that of the samples; gains are for the whole scope, where σ may be smaller"
+    for scope in ("ball:0.1", "global"):
+        assert said in " ".join(reading_text(reading(scope=Scope.parse(scope))).split())
     assert said not in " ".join(reading_text(reading()).split())
 
 

@@ -20,11 +20,12 @@ from normgauge.render.difference import (
     difference_totals,
     difference_verdict,
     layer_changes,
+    product_changes,
     reference_totals,
 )
 from normgauge.render.verdict import judgement
 from tests.core.test_compare import chain
-from tests.made import reading
+from tests.made import layer, reading
 
 
 def test_growth_and_its_cause():
@@ -119,6 +120,41 @@ def test_the_tables():
         "inf",
         "+inf",
     )
+
+
+def test_where_names_do_not_match_the_kinds_say_so():
+    a, b = chain({"0": 1.0, "1": 0.0, "2": 1.0}), chain({"0": 1.0, "1": 0.4})
+    a = replace(
+        a, layers=tuple(replace(x, kind=k) for x, k in zip(a.layers, ("Linear", "ReLU", "Linear"), strict=True))
+    )
+    told = difference_verdict(compare_readings(a, b))[-1]
+    assert told.endswith("names do not tell which of them are the same, 1 is ReLU in A and Linear in B.")
+
+
+def test_another_version_is_told_once():
+    a, b = reading(version="0.5.0", batch="sha256:a"), reading(batch="sha256:a")
+    scopes = [compare_readings(a, b), *(compare_readings(*(replace(r, scope=Scope.parse("global")) for r in (a, b))),)]
+    blocks = [block for block in difference_blocks(scopes, ("a", "b")) if isinstance(block, str)]
+    (told,) = [block for block in blocks if "different versions" in block]
+    assert told.endswith(f": A by 0.5.0; B by {b.version}.")
+    assert not any("version" in str(block) for block in difference_blocks([compare_readings(b, b)], ("b", "b")))
+    assert scopes[0].to_json()["normgauge"] == {"a": "0.5.0", "b": b.version}
+
+
+def test_bounds_at_samples_that_may_be_others_are_told_so():
+    a, b = reading(log_upper=1.0, log_lower=0.5), reading(log_upper=9.0, log_lower=2.0)
+    for scope, doubted in (("point", True), ("ball:0.1", True), ("global", False)):
+        told = difference_verdict(compare_readings(*(replace(r, scope=Scope.parse(scope)) for r in (a, b))))
+        assert ("Whether these are the same samples is not known." in told) == doubted
+
+
+@pytest.mark.parametrize("scope", ["point", "ball:0.1", "global"])
+def test_sigma_is_said_to_be_that_of_the_samples_in_every_scope(scope):
+    sigma = {"min": 0.5, "rms": 1.0, "max": 2.0, "gamma_max": 1.0, "eps": 1e-5}
+    norms = layer("n", "LayerNorm", 1.0, 0, sigma=sigma), layer("n", "LayerNorm", 1.7, 0, sigma={**sigma, "min": 0.1})
+    shown = compare_readings(*(reading(scope=Scope.parse(scope), layers=(norm,)) for norm in norms))
+    assert "smallest σ: at the samples, in every scope" in layer_changes(shown).footer
+    assert "of the samples (scope" in product_changes(shown).title
 
 
 def test_long_networks_show_their_largest_changes():
@@ -235,14 +271,14 @@ def test_readings_of_different_samples_are_not_compared_at_them():
     apart = compare_readings(low, high)
     told = difference_verdict(apart)
     assert told == [
-        "Measured on different samples: at the samples they cannot be compared. Give each the same --batch."
+        "Measured on different samples: at the samples they cannot be compared. With the same --batch they can."
     ]
     assert len(difference_blocks([apart], ("a", "b"))) == 4  # two names, a line between, the refusal
     data = apart.to_json()
     assert data["comparable"] is False and data["log10_upper"]["change"] is None and data["log10_rest"] is None
     assert {change["change"] for change in data["published"].values()} == {None}
-    for layer in data["layers"]:
-        assert layer["log10_share"] is None and layer["log10_gain"]["change"] is None
+    for item in data["layers"]:
+        assert item["log10_share"] is None and item["log10_gain"]["change"] is None
     same = " ".join(difference_verdict(compare_readings(low, replace(high, batch="sha256:a"))))
     assert "steeper for certain" in same and "different samples" not in same
     anywhere = [replace(r, scope=Scope.parse("global")) for r in (low, high)]

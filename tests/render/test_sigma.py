@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from normgauge.core.bound import Scope
 from normgauge.render.sigma import sigma_ranges
 from normgauge.render.svg import WIDE
 from tests.made import layer, reading
@@ -22,6 +23,12 @@ def test_sigma_is_drawn_from_smallest_to_largest_beside_the_least_it_can_be():
     marks = [float(nodes(drawing, "line", kind)[0].get("y1", "0")) for kind in ("balanced", "floor-mark")]
     top = float(bar.get("y", "0"))
     assert top < marks[0] < top + float(bar.get("height", "0")) < marks[1]
+
+
+def test_sigma_is_that_of_the_samples_in_every_scope():
+    for scope in ("point", "ball:0.1", "global"):
+        drawing = sigma_ranges(residual(scope=Scope.parse(scope)))
+        assert "log10 σ at the samples" in words(drawing) and "everywhere" not in drawing
 
 
 def test_a_sigma_without_all_its_ends_is_drawn_as_far_as_known():

@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd.functional import jacobian
 
 import normgauge as ng
+from normgauge.core import reference
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.reading import Finding, Reading
 from normgauge.core.spelled import LN10
@@ -42,7 +43,7 @@ def test_a_reading_leads_with_what_was_found_and_says_whether_the_bound_is_of_us
     )
     said = judgement(reading())
     assert said == "The bound is of use: at most 5.624 times what was found." and said in text_of(reading())
-    assert "above small CNN (14.26) and below MLP with BatchNorm (20.45)" in standing_sentence(reading())
+    assert "above small CNN (14.3) and below MLP with BatchNorm (20.33)" in standing_sentence(reading())
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,8 @@ def test_a_bound_is_shown_rounded_up_and_a_slope_rounded_down():
 
 def test_the_smallest_and_the_largest_slopes_stand_at_an_end():
     assert standing_sentence(reading(log_lower=-9.0)).startswith(
-        "Of 9 reference networks, each on data of its own size and scale, 0 have a smaller slope found: it is below "
+        f"Of {len(reference.names())} reference networks 9 have such inputs and outputs, each on data of its own size "
+        "and scale: 0 of them have a smaller slope found, and it is below "
     )
     assert " and below" not in standing_sentence(reading(log_lower=90.0, log_upper=91.0))
     assert standing_sentence(reading(scope=Scope.parse("ball:7"))) == ""

@@ -53,7 +53,7 @@ class LayerChange(Stored):
     gain: Annotated[Change, Told("the layer's own constant", key="log10_gain")]
     folded: Annotated[Change, Told("its share after folding", key="log10_folded")]
     balanced: Annotated[Change, Told("its share in the balanced bound", key="log10_balanced")]
-    sigma: Annotated[Change, Told("a normalizer's smallest √(variance + ε)", key="log10_sigma_min")]
+    sigma: Annotated[Change, Told("a normalizer's smallest √(variance + ε) at the samples", key="log10_sigma_min")]
     share: Annotated[
         Log | None,
         Told("its part in the change of the balanced bound; `null` where that cannot be said", key="log10_share"),
@@ -91,7 +91,7 @@ class Difference:
     @property
     def apart(self) -> bool:
         """Whether A and B were read at different samples, in a scope where that matters: nothing is compared then."""
-        return _apart(self.a, self.b)
+        return apart_readings((self.a, self.b))
 
     @property
     def growth(self) -> float:
@@ -126,13 +126,12 @@ class Difference:
     def parts(self) -> list[tuple[str, float]]:
         """Shares, the largest first. A linear map and the normalizer behind it are one: either may hold the scale.
 
-        Empty where the change cannot be divided.
+        Where B has a layer of another kind, both kinds are named. Empty where the change cannot be divided.
         """
-        labels, found = {**_units(self.b), **_units(self.a)}, dict[str, float]()
+        labels, found = _part_names(self), dict[str, float]()
         for layer in self.layers:
             if layer.share is not None:
-                label = labels.get(layer.name, layer.name)
-                found[label] = found.get(label, 0.0) + layer.share
+                found[labels[layer.name]] = found.get(labels[layer.name], 0.0) + layer.share
         return sorted(found.items(), key=lambda item: -abs(item[1]))
 
     @property
@@ -146,6 +145,7 @@ class Difference:
         """Return the difference as JSON, with decimal logarithms."""
         return {
             "scope": str(self.a.scope),
+            "normgauge": {"a": self.a.version, "b": self.b.version},
             "log10_upper": self.upper.to_json(),
             "log10_folded": self.folded.to_json(),
             "log10_lower": self.lower.to_json(),
@@ -163,7 +163,7 @@ class Difference:
 
 def compare_readings(a: Reading, b: Reading) -> Difference:
     """What changed from ``a`` to ``b``; both in the same scope."""
-    apart = _apart(a, b)
+    apart = apart_readings((a, b))
     change = partial(Change, apart=apart)
     shares = None if apart else attribute(a, b)
     capacity = Change(a.log_capacity, b.log_capacity)
@@ -191,8 +191,15 @@ def wiring(reading: Reading) -> list[tuple[Any, ...]]:
     return [] if reading.proof is None else [(step.layer, step.inputs, step.output) for step in reading.proof.steps]
 
 
-def _apart(a: Reading, b: Reading) -> bool:
-    return a.scope.kind != "global" and bool(a.batch and b.batch) and a.batch != b.batch
+def apart_readings(readings: Sequence[Reading]) -> bool:
+    """Whether some of the readings were made on different samples, in a scope where that matters.
+
+    Those that carry no digest are known to differ where they are not as many.
+    """
+    near = [reading for reading in readings if reading.scope.kind != "global"]
+    digests = {reading.batch for reading in near} - {""}
+    counts = {len(reading.samples) for reading in near if not reading.together} - {0}
+    return len(digests) > 1 or len(counts) > 1
 
 
 def match_scopes(a: Sequence[Reading], b: Sequence[Reading]) -> tuple[list[Difference], list[str]]:
@@ -209,9 +216,20 @@ def _units(reading: Reading) -> dict[str, str]:
     return {record.name: f"{w.name} with {n.name}" for w, n in pairs for record in (w, n)}
 
 
+def _part_names(difference: Difference) -> dict[str, str]:
+    """By layer name, what its part is called: with the normalizer it goes with, and both kinds where B has another."""
+    units = {**_units(difference.b), **_units(difference.a)}
+    labels = {layer.name: units.get(layer.name, layer.name) for layer in difference.layers}
+    kinds = dict[str, list[str]]()
+    for layer in difference.layers:
+        if layer.status == REPLACED:
+            kinds.setdefault(labels[layer.name], []).append(" → ".join(layer.kinds))
+    return {name: f"{label}: {', '.join(kinds[label])}" if label in kinds else label for name, label in labels.items()}
+
+
 def _layers(a: Reading, b: Reading, shares: dict[str, float] | None) -> list[LayerChange]:
     first, second = ({record.name: record for record in reading.layers} for reading in (a, b))
-    change = partial(Change, apart=_apart(a, b))
+    change = partial(Change, apart=apart_readings((a, b)))
     return [
         _layer(name, first.get(name), second.get(name), None if shares is None else shares.get(name, 0.0), change)
         for name in {**first, **second}

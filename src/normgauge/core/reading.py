@@ -158,7 +158,7 @@ class Published(TypedDict):
         InverseSigma,
         Told(
             "Π1/σ_k over the normalizers, with the smallest (`min`), root mean square (`rms`) and largest (`max`) σ of "
-            "each; `min` gives the largest product",
+            "each at the samples, whatever the scope; `min` gives the largest product",
             source=(THAN, "section 4.2, with Figure 2"),
         ),
     ]
@@ -253,7 +253,8 @@ class LayerRecord(Stored):
     sigma: Annotated[
         Annotated[Mapping[str, float], Sigma] | None,
         Told(
-            "for a normalizer, of √(variance + ε) over its channels, groups or samples that reach the output, see below"
+            "for a normalizer, of √(variance + ε) at the samples, whatever the scope: over its channels, groups or "
+            "samples that reach the output, see below"
         ),
     ] = None
     note: Annotated[str, Told("what a reader should know, such as a σ at the ε floor; empty otherwise")] = ""

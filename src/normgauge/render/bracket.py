@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from normgauge.core.compare import apart_readings
 from normgauge.core.interval import LogInterval
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
@@ -22,7 +23,6 @@ from normgauge.render.trainings import (
     steepest_slopes,
 )
 from normgauge.render.verdict import (
-    apart_readings,
     bracket_encloses,
     edit_contradicts,
     found_words,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from normgauge.core.bound import Scope
+from normgauge.core.compare import apart_readings
 from normgauge.core.reading import Reading
 from normgauge.render.groups import (
     Group,
@@ -27,13 +28,14 @@ from normgauge.render.trainings import (
     steepest_slopes,
 )
 from normgauge.render.verdict import (
-    apart_readings,
     apart_sentence,
     edit_contradicts,
     evidence_words,
     found_words,
     other_weights,
     refutation_sentence,
+    unsure_sentence,
+    version_sentence,
 )
 
 MANY = 6  # networks: of more the extremes are named
@@ -50,7 +52,8 @@ def network_warnings(groups: Sequence[Group]) -> list[str]:
     edited = [
         f"{group.label} was edited after it was written." for group in groups if any(r.edited for r in group.readings)
     ]
-    return [*apart, *edited, *label_notes(groups)]
+    versions = version_sentence({group.label: group.readings for group in groups})
+    return [*apart, *filter(None, [versions]), *edited, *label_notes(groups)]
 
 
 def compared_networks(groups: Sequence[Group]) -> list[str]:
@@ -147,7 +150,12 @@ def _scope_sentences(scope: Scope, named: Named) -> str:
             f"Slope of the steepest of {counts.pop()} samples" if len(counts) == 1 else "Slope of the steepest sample"
         )
     words = {name: ", ".join(reading_slopes(readings)) for name, readings in named.items()}
-    told += [_listed(place, words, steepest), overlap_sentence(enclosed), _evidence(named), _same_samples(scope, named)]
+    told += [
+        _listed(place, words, steepest),
+        overlap_sentence(enclosed),
+        _evidence(named),
+        unsure_sentence(_every(named)),
+    ]
     return " ".join(filter(None, told))
 
 
@@ -169,16 +177,17 @@ def _listed(what: str, words: Mapping[str, str], slopes: Slopes) -> str:
 
 
 def _evidence(named: Named) -> str:
-    """Which of the bounds are known in another way than by a proof without a condition."""
+    """Which of the bounds are known in another way than by a proof without a condition; the largest chance of each."""
     kinds: dict[str, list[str]] = {}
     for name, readings in named.items():
-        worst = [r for r in readings if (not r.certain or r.edited) and math.isfinite(r.log_upper)]
-        for told in dict.fromkeys(map(evidence_words, worst)):
-            kinds.setdefault(told, []).append(name)
+        alike: dict[tuple[object, ...], list[Reading]] = {}
+        for r in readings:
+            if (not r.certain or r.edited) and math.isfinite(r.log_upper):
+                alike.setdefault((r.evidence, r.path_dependent, r.edited), []).append(r)
+        for each in alike.values():
+            told = evidence_words(max(each, key=lambda r: r.failure_probability))
+            told += " each" * (len(each) > 1 and any(r.failure_probability for r in each))
+            part = f"{len(each)} of {plural(len(readings), 'training')}, " * (len(each) < len(readings))
+            kinds.setdefault(part + told, []).append(name)
     said = [f"{' and '.join(names)} ({told})" for told, names in kinds.items()]
     return f"Not proved without a condition: {', '.join(said)}." if said else ""
-
-
-def _same_samples(scope: Scope, named: Named) -> str:
-    unknown = scope.kind != "global" and not all(reading.batch for reading in _every(named))
-    return "Whether these are the same samples is not known." if unknown else ""

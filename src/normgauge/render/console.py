@@ -34,8 +34,8 @@ PRODUCTS_NOTE = (
 )
 OF_SAMPLES = {
     "point": "with σ of the samples",
-    "ball": "with σ in the balls around the samples",
-    "global": "with the smallest σ there can be, and Π 1/σ of the samples",
+    "ball": "with the smallest σ in the balls around the samples, Π 1/σ with that of the samples",
+    "global": "with the smallest σ there can be, Π 1/σ with that of the samples",
 }
 
 

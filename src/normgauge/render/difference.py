@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
-from normgauge.core.compare import ADDED, KEPT, REMOVED, SAME, Change, Difference, LayerChange
+from normgauge.core import reference
+from normgauge.core.compare import ADDED, KEPT, REMOVED, REPLACED, SAME, Change, Difference, LayerChange, wiring
 from normgauge.core.first_notes import counts_unreached
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
@@ -19,7 +20,7 @@ from normgauge.render.change_words import (
     weaker_sentence,
     weights_sentence,
 )
-from normgauge.render.console import PRODUCTS, Block
+from normgauge.render.console import OF_SAMPLES, PRODUCTS, Block
 from normgauge.render.numbers import (
     ABSENT,
     DOWN,
@@ -37,6 +38,8 @@ from normgauge.render.verdict import (
     ends_tell,
     evidence_words,
     refutation_sentence,
+    unsure_sentence,
+    version_sentence,
 )
 
 ROWS = 20
@@ -51,8 +54,10 @@ def difference_verdict(difference: Difference) -> list[str]:
     if difference.apart:
         sentences.append(apart_sentence(scope_words(difference.a.scope)))
     else:
-        sentences += [growth_sentence(difference), *sample_sentences(difference), weights_sentence(difference)]
-        sentences += [steeper_sentence(difference), _cause(difference), weaker_sentence(difference)]
+        told, steeper = sample_sentences(difference), steeper_sentence(difference)
+        sentences += [growth_sentence(difference), *told, weights_sentence(difference), steeper]
+        sentences += [unsure_sentence([difference.a, difference.b])] if steeper and not told else []
+        sentences += [_cause(difference), weaker_sentence(difference)]
         sentences.append(_unreached(difference))
     sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited and r.log_refuted is None]
     return [sentence for sentence in sentences if sentence]
@@ -90,7 +95,7 @@ def _cause(difference: Difference) -> str:
     if abs(difference.growth) < SAME:
         return "Nothing that counts has changed." if is_unchanged(difference) else ""
     if difference.rest is None:
-        return "It cannot be divided among the layers: the networks are wired differently, or a gain is infinite."
+        return f"It cannot be divided among the layers: {_undivided(difference)}."
     largest = [(name, share) for name, share in difference.parts if abs(share) >= SAME][:NAMED] or difference.parts[:1]
     told = ", ".join(f"{name} ({signed_decades(share)})" for name, share in largest)
     one_way = all(share * difference.growth > 0 for _, share in largest)
@@ -101,6 +106,15 @@ def _cause(difference: Difference) -> str:
     return f"{'Most of it comes' if one_way and half else 'Its largest parts come'} from {told}."
 
 
+def _undivided(difference: Difference) -> str:
+    """Why the change has no parts."""
+    others = [layer for layer in difference.layers if layer.status == REPLACED]
+    if others and wiring(difference.a) != wiring(difference.b):
+        name, kinds = others[0].name, others[0].kinds
+        return f"names do not tell which of them are the same, {name} is {kinds[0]} in A and {kinds[1]} in B"
+    return "the networks are wired differently, or a gain is infinite"
+
+
 def _by_layer(difference: Difference) -> float:
     """What became of the balanced bound, which is divided among the layers."""
     return Change(difference.a.log_capacity, difference.b.log_capacity).by or 0.0
@@ -109,7 +123,7 @@ def _by_layer(difference: Difference) -> float:
 def difference_blocks(differences: Sequence[Difference], names: tuple[str, str], every: bool = False) -> list[Block]:
     """The verdict in each scope, the totals, then the layers in each scope and the products of the first."""
     first = differences[0]
-    parts: list[Block] = [f"A: {names[0]} ({first.a.model})", f"B: {names[1]} ({first.b.model})", ""]
+    parts: list[Block] = [*_heads(first, names), ""]
     for difference in differences:
         head, *others = difference_verdict(difference)
         parts += [f"{difference.a.scope}: {head}", *(f"  {sentence}" for sentence in others)]
@@ -119,6 +133,15 @@ def difference_blocks(differences: Sequence[Difference], names: tuple[str, str],
     layers = [layer_changes(difference, every) for difference in compared]
     shown = [grid for grid in layers if grid.rows or grid is layers[0]]
     return [*parts, difference_totals(compared), *shown, product_changes(compared[0])]
+
+
+def _heads(difference: Difference, names: tuple[str, str]) -> Iterator[str]:
+    """What A and B are; of a reference the data that it was measured on, which is its own."""
+    ends = {"A": difference.a, "B": difference.b}
+    for (side, reading), name in zip(ends.items(), names, strict=True):
+        known = f". {reference.about(name)}" if name.startswith(reference.PREFIX) else ""
+        yield f"{side}: {name} ({reading.model}){known}"
+    yield from filter(None, [version_sentence({side: [reading] for side, reading in ends.items()})])
 
 
 def difference_totals(differences: Sequence[Difference]) -> Grid:
@@ -147,7 +170,8 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
     moved = [layer for layer in difference.layers if layer.size > 0 or layer.status != KEPT]
     shown = moved if every else moved[:ROWS]
     hidden = len(difference.layers) - len(shown)
-    rest = (
+    rest = "; smallest σ: at the samples, in every scope" if any(layer.sigma.by is not None for layer in shown) else ""
+    rest += (
         ""
         if difference.rest is None
         else "; share: at the sample with the largest bound, the others at each layer's own worst one; the shares add "
@@ -185,7 +209,7 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
 def product_changes(difference: Difference) -> Grid:
     """Return a table of the gauge-dependent products of both readings."""
     rows = tuple((PRODUCTS.get(name, name), *_cells(change)) for name, change in difference.published.items())
-    title = f"Published quantities, scope {difference.a.scope}: gauge-dependent"
+    title = f"Published quantities, {OF_SAMPLES[difference.a.scope.kind]} (scope {difference.a.scope}): gauge-dependent"
     return Grid(title, ("quantity", "A", "B", "change"), rows, frozenset({1, 2, 3}))
 
 

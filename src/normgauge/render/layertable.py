@@ -23,7 +23,7 @@ LOGS: dict[str, tuple[str, Callable[[LayerRecord], float | None], Way]] = {
     "reached": ("what {followed} had grown to by here", attrgetter("log_reached"), DOWN),
     "slack": ("what the gain allows over what the layer did to that direction", attrgetter("log_slack"), UP),
 }
-SIGMA = "smallest and largest √(variance + ε)"
+SIGMA = "smallest and largest √(variance + ε) at the samples"
 SHORT = 4  # columns of them on a terminal
 SUMMED = 3  # columns that add up over the layers of a block
 TOP_ROWS = 30
@@ -34,7 +34,7 @@ MEANING = (
     "add where branches meet; σ: what a normalizer divides by. Each number is of the layer's own worst sample: "
     "together they may be more than the total"
 )
-SAMPLED = ". σ is that of the samples; gains are for all inputs, where σ may be as small as √ε"
+SAMPLED = ". σ is that of the samples; gains are for the whole scope, where σ may be smaller"
 APART = ". The bound quoted above is not made of these rows: they explain the balanced one"
 LEAST = 4  # fewer rows than this are not worth a fold
 LONGEST = 40  # layers in a repeated stretch of an unstructured network
@@ -49,7 +49,7 @@ def reading_layers(reading: Reading, every: bool = False) -> Grid:
     cut = f"{hidden} of {len(reading.layers)} layers with gains nearer to 1 are not shown (--all shows them)\n"
     headers = ("layer", "kind", *list(LOGS)[:SHORT], "σ", "note")
     title = f"Layers, scope {reading.scope}: log10 of what each does"
-    far = reading.scope.kind == "global" and any(record.sigma is not None for record in shown)
+    far = reading.scope.kind != "point" and any(record.sigma is not None for record in shown)
     apart = reading.log_upper < reading.log_capacity and reading.log_capacity < math.inf
     told = (cut if hidden else "") + MEANING + (SAMPLED if far else "") + (APART if apart else "")
     return Grid(title, headers, rows, frozenset(range(2, 7)), told).without_empty()

@@ -1,4 +1,4 @@
-"""σ by layer: the range of every normalizer's √(variance + ε), beside √ε, the least it can be."""
+"""σ by layer: the range of every normalizer's √(variance + ε) at the samples, beside √ε, the least it can be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from normgauge.core.reading import LayerRecord, Reading
 from normgauge.render import svg
 from normgauge.render.levels import called_layer
 from normgauge.render.markup import Markup
-from normgauge.render.numbers import plural, scope_words
+from normgauge.render.numbers import plural
 from normgauge.render.svg import Axis, Shape
 
 TOP, ROW, WIDEST = 24.0, 22.0, 18.0
@@ -43,9 +43,9 @@ def sigma_ranges(reading: Reading, shape: Shape = svg.WIDE, key: str = "") -> Ma
     return svg.drawing(
         (shape.width, bottom + 4),
         shape.name,
-        f"σ of {plural(len(found), 'normalizer')} by depth, {scope_words(reading.scope)}.",
+        f"σ of {plural(len(found), 'normalizer')} by depth, at the samples.",
         svg.levels(up.ticks(7 if shape.wide else 6), shape.left, shape.width - 8, "soft"),
-        svg.text_line(2, 12, "log10 σ", "soft"),
+        svg.text_line(2, 12, "log10 σ at the samples", "soft"),
         _bars(found, up, left, room, key),
         svg.uprights(
             ((left + room * (i + 0.5), _called(r, room)) for i, (_, r, _) in enumerate(found)), bottom, bottom, edge, -6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from normgauge.core import reference
 from normgauge.core.bound import Evidence, Known
@@ -25,6 +25,7 @@ from normgauge.render.numbers import (
     known_digits,
     plural,
     scope_words,
+    shortened_names,
 )
 
 LISTED = 4
@@ -272,14 +273,27 @@ def sample_count(reading: Reading) -> str:
     return "a whole batch" if reading.together else plural(len(reading.samples), "sample")
 
 
-def apart_readings(readings: Sequence[Reading]) -> bool:
-    """Whether some of the readings were made on different samples, in a scope where that matters."""
-    return len({reading.batch for reading in readings if reading.scope.kind != "global"} - {""}) > 1
-
-
 def apart_sentence(place: str) -> str:
     """Why readings are not compared."""
-    return f"Measured on different samples: {place} they cannot be compared. Give each the same --batch."
+    return f"Measured on different samples: {place} they cannot be compared. With the same --batch they can."
+
+
+def unsure_sentence(readings: Sequence[Reading]) -> str:
+    """That samples may be different ones, where not all readings at samples say on which they were made."""
+    unsure = any(not reading.batch for reading in readings if reading.scope.kind != "global")
+    return "Whether these are the same samples is not known." if unsure else ""
+
+
+def version_sentence(named: Mapping[str, Sequence[Reading]]) -> str:
+    """Which readings were made by which version; empty where all were by one."""
+    versions: dict[str, dict[str, None]] = {}
+    for name, readings in named.items():
+        for reading in readings:
+            versions.setdefault(reading.version, {})[name] = None
+    if len(versions) < 2:
+        return ""
+    told = "; ".join(f"{shortened_names(list(names), LISTED)} by {version}" for version, names in versions.items())
+    return f"Measured by different versions of normgauge, which may prove different bounds of one network: {told}."
 
 
 def other_weights(readings: Sequence[Reading]) -> bool:
@@ -312,9 +326,11 @@ def standing_sentence(reading: Reading) -> str:
     near = [f"above {below[-1].title} ({format_factor(below[-1].lower * LN10, DOWN)})"] if below else []
     near += [f"below {above[0].title} ({format_factor(above[0].lower * LN10, DOWN)})"] if above else []
     place = " and ".join(near)
-    told = f"{len(below)} {'has' if len(below) == 1 else 'have'} a smaller slope found"
+    told = f"{len(below)} of them {'has' if len(below) == 1 else 'have'} a smaller slope found"
+    have = "has such an input and output" if len(known) == 1 else "have such inputs and outputs"
     return (
-        f"Of {plural(len(known), 'reference network')}, each on data of its own size and scale, {told}: it is {place}."
+        f"Of {plural(len(every), 'reference network')} {len(known)} {have}, each on data of its own size and scale: "
+        f"{told}, and it is {place}."
     )
 
 
