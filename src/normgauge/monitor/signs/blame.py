@@ -78,8 +78,8 @@ def _surge(case: Case) -> str:
     assert surge is not None
     return (
         f"the gradient jumped: the norm of all gradients went from {surge.before:.3g} at step {surge.step - 1} to "
-        f"{surge.after:.3g} at step {surge.step}, while the loss was {surge.loss:.3g}, no more than {LOSS_SUSPECT:g} times its "
-        f"mean{surge.kept}"
+        f"{surge.after:.3g} at step {surge.step}, while the loss was {surge.loss:.3g}, no more than "
+        f"{LOSS_SUSPECT:g} times its mean{surge.kept}"
     )
 
 
