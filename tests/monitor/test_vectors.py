@@ -153,7 +153,7 @@ def test_norms_whose_squares_float32_cannot_hold_are_numbers(size) -> None:
         read(vectors, [weights[k] for k in some], [slopes[k] for k in some], sheet)
         found = numbers(sheet)
         for k in some:
-            assert found[k]["gradient"] == pytest.approx(float(slopes[k].double().norm()), rel=1e-5)
-    assert Vectors([0]).norms(slopes[:1]).item() == pytest.approx(size * 3**0.5, rel=1e-6)
+            assert found[k]["gradient"] == pytest.approx(float(slopes[k].double().norm()), rel=1e-5, abs=0.0)
+    assert Vectors([0]).norms(slopes[:1]).item() == pytest.approx(size * 3**0.5, rel=1e-6, abs=0.0)
     slopes[0][1] = math.inf
     assert Vectors([0]).norms(slopes[:1]).item() == math.inf
