@@ -49,15 +49,16 @@ class Shadowed:
 
     def __init__(self, watch: AlarmWatch, places: list[Place]) -> None:
         self._watch, self._other = watch, AlarmWatch(places)
-        self.story = watch.story
+        self.story, self.remarks = watch.story, watch.remarks
         self.without: list[Alarm] = []
 
-    def observe(self, seen: Seen) -> list[Said]:
+    def observe(self, seen: Seen, *, whole: bool = True) -> list[Said]:
         rows = [{k: v for k, v in row.items() if k not in OF_THE_OPTIMIZER} for row in seen.rows]
         layers = [replace(layer, held=None) for layer in seen.facts.layers]
         facts = replace(seen.facts, layers=layers, adaptive=None, eps=None)
-        self.without += [x for x in self._other.observe(replace(seen, rows=rows, facts=facts)) if isinstance(x, Alarm)]
-        return self._watch.observe(seen)
+        said = self._other.observe(replace(seen, rows=rows, facts=facts), whole=whole)
+        self.without += [x for x in said if isinstance(x, Alarm)]
+        return self._watch.observe(seen, whole=whole)
 
 
 @dataclass

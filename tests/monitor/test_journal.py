@@ -35,7 +35,9 @@ def written(tmp_path, steps, **options):
     journal = Journal(store.create(tmp_path, {}), [records.append], None, **options)
     for step in steps:
         totals = {"log10_P_w": 1 / 3, "log10_P_w_lower": 1 / 3, "chance": 1e-7 / 3, "log10_prod_l2": None}
-        journal.line({"step": step, "totals": totals}, [float(step)], [{"norm_lower": 1 / 3, "norm_upper": 1 / 3}])
+        journal.line(
+            {"step": step, "totals": totals}, [(step, float(step))], [{"norm_lower": 1 / 3, "norm_upper": 1 / 3}]
+        )
     journal.close()
     return [record for record in records if record["kind"] == "step"]
 

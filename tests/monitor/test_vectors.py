@@ -1,5 +1,7 @@
 """Many small weights at once give what each gives alone."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -140,3 +142,18 @@ def test_a_batch_normalization_that_changes_its_mode_or_statistics_is_asked_agai
     module.eps = 0.5
     normalizers.hear(layers, listener, weights, Sheet())
     assert normalizers.forms[0].eps == 0.5
+
+
+@pytest.mark.parametrize("size", [4.8e29, 3e-28])
+def test_norms_whose_squares_float32_cannot_hold_are_numbers(size) -> None:
+    weights = [torch.ones(3), torch.ones(200, 100), torch.ones(2)]
+    slopes = [torch.full_like(weights[0], size), torch.full_like(weights[1], size), torch.ones(2)]
+    for some in ([0, 2], [0, 1, 2]):  # added up by segments, and by dot products
+        vectors, sheet = Vectors(some), Sheet()
+        read(vectors, [weights[k] for k in some], [slopes[k] for k in some], sheet)
+        found = numbers(sheet)
+        for k in some:
+            assert found[k]["gradient"] == pytest.approx(float(slopes[k].double().norm()), rel=1e-5, abs=0.0)
+    assert Vectors([0]).norms(slopes[:1]).item() == pytest.approx(size * 3**0.5, rel=1e-6, abs=0.0)
+    slopes[0][1] = math.inf
+    assert Vectors([0]).norms(slopes[:1]).item() == math.inf

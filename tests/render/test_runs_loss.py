@@ -7,6 +7,7 @@ import math
 import pytest
 
 from normgauge.core import store
+from normgauge.monitor.journal import calm_losses
 from normgauge.render.runs_console import run_blocks, run_snapshot
 from normgauge.render.runs_data import labelled_runs
 from normgauge.render.runs_loss import loss_sentence
@@ -20,6 +21,7 @@ def run_of(path, losses, apart: int = 1, end: float | None = None):
     for last in range(apart, len(losses) + 1, apart):
         seen = losses[last - apart : last]
         known = {"loss": seen[-1], "loss_mean": sum(seen) / apart, "loss_max": max(seen)}
+        known |= calm_losses(list(enumerate(seen, last - apart + 1)))
         told = {name: value if math.isfinite(value) else str(value) for name, value in known.items()}
         writer.append({**step(last, 1), **told})
     record = {"kind": "end", "step": len(losses), "share": 0.02}
@@ -39,8 +41,8 @@ JUMPED = [*(4.2 - 0.015 * k for k in range(110)), *[2.55] * 40, *(4.5 - 0.02 * k
 
 def test_a_loss_that_exploded_is_not_said_to_have_hardly_moved(tmp_path):
     assert said(tmp_path, EXPLODED) == (
-        "The loss rose from 4.2 at step 1 to 5.2 at step 264; it was lowest in steps 9 to 16 (3.45 on average) and it "
-        "rose to 140 by step 139."
+        "The loss rose from 4.2 at step 1 to 5.2 at step 264; its mean, line by line, was lowest in steps 9 to 16 "
+        "(3.45) and it rose to 140 by step 139."
     )
 
 
@@ -49,13 +51,23 @@ def test_a_jump_that_was_made_good_is_told_with_its_step(tmp_path, apart):
     told = said(tmp_path, JUMPED, apart=apart)
     assert told.startswith("The loss fell from ")
     assert f"rose to 4.5 by step {-(-151 // apart) * apart}." in told
-    assert ("it was lowest in steps 126 to 150 (2.55 on average)" in told) == (apart == 25)  # the last 25 were higher
+    assert ("its mean, line by line, was lowest in steps 126 to 150 (2.55)" in told) == (
+        apart == 25
+    )  # the last 25 were higher
     assert ("it came hardly lower" in told) == (apart < 25)
 
 
 def test_a_loss_that_came_back_says_where_it_was_lowest(tmp_path):
     told = said(tmp_path, [4.17, *(3.83 + 0.0012 * k for k in range(280))])
-    assert "; it was lowest in steps 2 to 9 (3.83 on average)." in told
+    assert "; its mean, line by line, was lowest in steps 2 to 9 (3.83)." in told
+
+
+def test_the_steps_up_to_a_jump_count_where_the_loss_was_lowest(tmp_path):
+    losses = [*(4.0 - 0.01 * k for k in range(149)), *(25.0 + k for k in range(31))]
+    told = said(tmp_path, losses, apart=30)  # the line at 150 holds the first loss after the jump
+    assert "lowest in steps 121 to 149 (2.66)." in told
+    told = said(tmp_path / "b", [*losses[:140], *losses[149:]], apart=30)  # steps 121 to 150, ten of them spoiled
+    assert "lowest in steps 121 to 140 (2.71)" in told
 
 
 def test_since_when_a_loss_comes_hardly_lower_is_told_and_contradicts_no_fall(tmp_path):

@@ -485,7 +485,7 @@ def _compare(  # type: ignore[no-untyped-def]
         step = before - w
         tl.store(place, step)
     tl.store(sums + block, tl.sum((w * w).to(tl.float64), 0))
-    tl.store(sums + blocks + block, tl.sum((g * g).to(tl.float64), 0))
+    tl.store(sums + blocks + block, tl.sum(g.to(tl.float64) * g.to(tl.float64), 0))  # float32 may hold no square
     tl.store(sums + 2 * blocks + block, tl.sum((g * before).to(tl.float64), 0))
     tl.store(sums + 3 * blocks + block, tl.sum((step * step).to(tl.float64), 0))
 

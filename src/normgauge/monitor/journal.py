@@ -16,6 +16,7 @@ from normgauge.core.version import __version__
 from normgauge.monitor.layers import WatchedLayer, class_name, count_numbers
 from normgauge.monitor.sheet import ALWAYS, COLUMNS, OPTIONAL, TOTALS, Column, Row, header_table
 from normgauge.monitor.signs.sign import Alarm, Consequence
+from normgauge.monitor.thresholds import LOSS_SUSPECT
 from normgauge.render.markup import clean
 
 log = logging.getLogger("normgauge")
@@ -48,7 +49,7 @@ class Journal:
     ) -> None:
         self._writer, self._sinks, self._on_alarm, self._sparse = writer, list(sinks), on_alarm, sparse
         self._said: set[str] = set()
-        self._losses: list[float] = []
+        self._losses: list[tuple[int, float]] = []
         self._last_line = 0
         writer.on_trouble = log.warning
         self._tell(writer.header, 0)
@@ -67,17 +68,19 @@ class Journal:
         self._writer.append(record)
         self._tell(record, record["step"])
 
-    def line(self, record: Mapping[str, Any], losses: Sequence[float], rows: Sequence[Row]) -> None:
-        """Write a reading, unless the last line is too close; its losses then go into the next line."""
+    def line(self, record: Mapping[str, Any], losses: Sequence[tuple[int, float]], rows: Sequence[Row]) -> None:
+        """Write a reading, unless the last line is too close; its losses, by step, then go into the next line."""
         self._losses += losses
         step = record["step"]
         if self._sparse and step > DENSE_LINES and step - self._last_line < step / FINENESS:
             return
-        seen, self._losses, self._last_line = self._losses, [], step
+        heard, self._losses, self._last_line = self._losses, [], step
+        seen = [loss for _, loss in heard]
         of_losses = {
             "loss": seen[-1] if losses else None,
             "loss_mean": sum(seen) / len(seen) if seen else None,
             "loss_max": max(seen) if seen else None,
+            **calm_losses(heard),
         }
         present = set[str]().union(*rows)
         cells = [row.get for row in rows]
@@ -123,6 +126,20 @@ class Journal:
         for sink, why in failed:
             said = f"{type(sink).__name__} failed ({type(why).__name__}: {why}); the run file goes on."
             self.note(step, said, f"sink {id(sink)}")
+
+
+def calm_losses(heard: Sequence[tuple[int, float]]) -> dict[str, float]:
+    """The mean up to the step before a loss far above it, and that step: what the mean of all would hide.
+
+    >>> calm_losses([(7, 2.0), (8, 2.5), (9, 30.0), (10, 40.0)])
+    {'calm': 8, 'loss_calm': 2.25}
+    """
+    total = 0.0
+    for count, (step, loss) in enumerate(heard):
+        if count and total > 0.0 and not loss * count <= LOSS_SUSPECT * total:
+            return {"calm": heard[count - 1][0], "loss_calm": total / count} if step - heard[0][0] == count else {}
+        total += loss
+    return {}
 
 
 def header_of(

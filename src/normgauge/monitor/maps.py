@@ -142,7 +142,7 @@ class MatrixMaps(Maps):
 
     def sizes(self) -> Tensor:
         """Frobenius norm of each matrix, in float64."""
-        return sizes_of(self._squares, self._weights) if self._squares else frobenius_norms(self._weights)
+        return sizes_of(torch.stack(self._squares), self._weights) if self._squares else frobenius_norms(self._weights)
 
     def adjoint(self, given: Tensor) -> Tensor:
         """Rows times the matrix."""
@@ -210,12 +210,12 @@ def frobenius_norms(weights: Sequence[Tensor]) -> Tensor:
     """Frobenius norm of each weight in float64; long sums of float32 in pieces, so that their rounding stays small."""
     if weights[0].device.type != "cpu":
         return torch.stack(torch._foreach_norm(list(weights), 2, torch.float64))
-    return sizes_of([sum_of_squares(weight) for weight in weights], weights)
+    return sizes_of(torch.stack([sum_of_squares(weight) for weight in weights]), weights)
 
 
-def sizes_of(squares: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+def sizes_of(squares: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """Frobenius norms on a CPU from sums of squares; those whose squares float32 cannot hold are taken in float64."""
-    sizes = torch.stack(list(squares)).double().sqrt()
+    sizes = squares.double().sqrt()
     odd = ~((sizes > SCALES[0]) & (sizes < SCALES[1]))
     for row in odd.nonzero().flatten().tolist() if bool(odd.any()) else ():
         sizes[row] = torch.linalg.vector_norm(weights[row].double())

@@ -454,7 +454,7 @@ class Monitor:
         heads = self._instruments.heads(sheet)
         if heads:
             record["heads"] = heads
-        self._journal.line(record, [value for _, value in losses], rows)
+        self._journal.line(record, losses, rows)
 
     @property
     def _told_optimizers(self) -> tuple[Any, ...]:

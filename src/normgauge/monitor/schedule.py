@@ -21,8 +21,8 @@ DENSE_STEPS, CREDIT, GAP = 50, 0.02, 5
 
 FIRST_READINGS = 3  # taken whatever they cost, so that this is known
 
-# What alarms ask for is read whenever the steps have grown by this factor, ten times in a thousand steps, and is paid
-# for by readings that come later
+# What alarms ask for is read whenever the steps have grown by this factor since it was last read, ten times in a
+# thousand steps at most by this alone, and is paid for by readings that come later
 GROWTH = 2
 
 # A line is wanted at least so often, and takes what was saved for proofs if there is no other way

@@ -297,8 +297,8 @@ def product_totals(
     sigmas = [rows[i].get("sigma_min") for i in bare]
     gains += [1 / sigma if sigma else None for sigma in sigmas]
     found["log10_folded"] = log10_product(gains)
-    squares = [row[column] ** 2 for row in rows for column in GRADIENTS if column in row]
-    found["gradient"] = math.sqrt(sum(squares)) if squares else None
+    slopes = [row[column] for row in rows for column in GRADIENTS if column in row]
+    found["gradient"] = math.hypot(*slopes) if slopes else None
     return found
 
 

@@ -20,6 +20,7 @@ MOMENTUM = 0.995  # momentum, or first beta, that averages over more than two hu
 MOMENTUM_INFERRED = 12.0
 
 RATE_JUMP = 8.0  # factor between the learning rate and the largest one before
+RATE_KEPT = 1.1  # factor in one step up to which it did not rise
 RATE_RISES = 3  # rises of the learning rate close together that are a warm-up
 RATE_GONE = 0.9e-3  # share of the largest learning rate that counts as nothing: three drops by ten are usual
 RATE_GONE_STEPS, RATE_GONE_SHARE = 30, 0.25  # steps that this lasts, and share of those before: no schedule's last ones
@@ -37,6 +38,7 @@ LOSS_BIG = 1e3  # a first loss this large comes from targets that were not scale
 DEEP = 8  # layers in a row that need a normalizer, or an initialization made for it
 TURN = 0.65  # median ‖Δw‖/‖w‖ of the layers in one step, with w after it: the step is nearly as long as the weight was
 TURN_PATH = 1.2  # the same ratio, summed over the last three readings
+RATE_APART, TURN_APART = 30.0, 5.0  # factors of a layer's rate, and of its ‖Δw‖/‖w‖, against the other layers
 TURN_JUMP = 5.0  # factor of the median ‖Δw‖/‖w‖ against its level, when the learning rate jumped as well
 WIRING_READINGS = 5  # first readings in which the wiring is looked at
 SCALE_LARGE, SCALE_SMALL = 50.0, 1 / 300  # root mean square of a layer's row norms against that of the other layers
@@ -50,6 +52,7 @@ GAMMA_DEAD = 0.3  # ‖γ‖ against its level
 GAMMA_JUMP = 0.7  # ‖Δγ‖ of one step against the level of ‖γ‖
 GAMMA_SHRUNK = 0.6  # ‖γ‖ against its start, for all normalizers of a network
 GAMMA_DECAY = 4e-3  # share of γ, or of all weights, that weight decay takes in one step
+DECAY_GROSS = 0.1  # the same of all weights, which leaves nothing of them, whatever the loss does
 GAMMA_TOUCHED = 0.9  # their norm against its start, where the optimizer is known to take that share
 STATISTICS = 6.0  # factor between the running σ² and that of the batch
 STATISTICS_STEPS = 4.0  # steps times momentum that the running statistics need to arrive
@@ -63,6 +66,7 @@ LOSS_WINDOW = 8  # losses in a row that must be high later on: a spike that reco
 LOSS_RISEN = 2.0  # factor against the first loss
 LOSS_RELAPSED = 5.0  # factor against the best mean, where that is at least half the first loss
 LOSS_SUSPECT = 1.5  # factor above which the next step is read
+LOSS_BACK = 1.1  # factor against the loss before a leap within which it has come back
 LOSS_GAIN, LOSS_FELT = 0.05, 0.05  # parts of the first loss that count as a gain, and as a loss off its best
 LOSS_LEFT = 0.2  # part of the first loss down to which a run has still a way to go
 LOSS_HARM = 0.2  # part of the first loss by which it rises where steps are too long
@@ -103,6 +107,7 @@ LOSS_STEADY = 3.0  # factor within which the network's own numbers must stay for
 # Factor of ‖w‖‖∇‖ against its level, and of its share of the network's
 GRADIENT_EXPLODED, GRADIENT_VANISHED = 1e3, 1e-5
 
+GRADIENT_SURGED = 100.0  # factor of the norm of all gradients within one step, over the largest of the last ones
 GRADIENT_READINGS = 3  # odd readings in a row before an alarm
 CAPACITY_DECADES = 0.5  # decades by which the folded product grows, for each layer in it, within ``MEMORY`` readings
 

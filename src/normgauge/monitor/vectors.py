@@ -13,6 +13,7 @@ from normgauge.instrument.rules.normalizer import OF_TORCH, Normalizer
 from normgauge.monitor.launched import kernels
 from normgauge.monitor.layers import WatchedLayer
 from normgauge.monitor.listener import Listener, ObservedSigma
+from normgauge.monitor.maps import sizes_of
 from normgauge.monitor.sheet import Sheet
 
 LONG = 4096  # mean length of parts above which each gets a sum of its own
@@ -153,19 +154,18 @@ class Vectors:
             now = self._joined("weights", weights)
             joined = now if before is None else before
             if self._whole:
-                sheet.put_column(self.rows, "frobenius", self._sums(now, now).sqrt())
+                sheet.put_column(self.rows, "frobenius", self._sizes(now))
         assert joined is not None
         if staged.with_slope:
             self._put_slopes(joined, staged.with_slope, sheet)
         if before is not None:
             torch._foreach_sub_(before.parts, [_wide_as(weight, before.flat) for weight in weights])
-            sheet.put_column(self.rows, "update", self._sums(before, before).sqrt())
+            sheet.put_column(self.rows, "update", self._sizes(before))
 
     def norms(self, tensors: Sequence[Tensor]) -> Tensor:
         """Euclidean norm of each tensor."""
         self._fit(tensors)
-        joined = self._joined("weights", tensors)
-        return self._sums(joined, joined).sqrt()
+        return self._sizes(self._joined("weights", tensors))
 
     def _compare_on_device(self, weights: Sequence[Tensor]) -> None:
         """Take in where weights lie that one kernel can compare."""
@@ -180,7 +180,7 @@ class Vectors:
         """Gradients, and their products with the weights they belong to: those before the step."""
         slope = self._room("gradients")
         rows = [self.rows[place] for place in with_slope]
-        self._put_slope_sums(self._sums(slope, slope).sqrt(), self._sums(slope, at), rows, with_slope, sheet)
+        self._put_slope_sums(self._sizes(slope), self._sums(slope, at), rows, with_slope, sheet)
 
     def _put_compared(self, staged: Staged, sheet: Sheet) -> None:
         """The same from the sums that a kernel takes."""
@@ -203,6 +203,12 @@ class Vectors:
             norms, dots = torch.stack([known[place] for place in with_slope], 1).unbind()  # by no list of indices
         sheet.put_column(rows, "gradient" if self._whole else "sampled_gradient", norms)
         sheet.put_column(rows, "dot", dots)
+
+    def _sizes(self, room: Room) -> Tensor:
+        """Euclidean norm of each part; on a CPU those whose squares float32 cannot hold are taken in float64."""
+        squares = self._sums_here(room, room)
+        sizes = sizes_of(squares, room.lines) if squares.device.type == "cpu" else squares.sqrt()
+        return sizes if self.reduce is None else self.reduce(sizes.square()).sqrt()
 
     def _sums(self, left: Room, right: Room) -> Tensor:
         sums = self._sums_here(left, right)

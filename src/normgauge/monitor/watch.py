@@ -25,13 +25,13 @@ from normgauge.monitor.signs.settings import (
 from normgauge.monitor.signs.sign import Alarm, Consequence, Place, Seen, Sign
 from normgauge.monitor.signs.story import Story
 from normgauge.monitor.signs.transformers import Attention, Stream
-from normgauge.monitor.signs.weights import Capacity, Gradients, WeightScale
+from normgauge.monitor.signs.weights import Capacity, Gradients, RateApart, WeightScale
 from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 
 # In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
 SIGNS: tuple[type[Sign], ...] = (
     BrokenSample, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
-    SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay,
+    SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay, RateApart,
     MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,
@@ -101,6 +101,7 @@ class AlarmWatch:
             self.story.hear(at, loss)
         if self.story.step < seen.step:
             self.story.note(seen.step, seen.rate)
+        self.story.feel(seen.step, seen.totals.get("gradient"), dict(seen.losses).get(seen.step))
         seen = seen if seen.story is self.story else replace(seen, story=self.story)
         self._incidents = [x for x in self._incidents if not self._over(x, seen.step)]
         found: list[Said] = []
@@ -129,7 +130,7 @@ class AlarmWatch:
             return []
         cause = None if sign.rank == "setting" else self._explaining(alarm)
         if cause is None:
-            alarm = self._weighed(alarm)
+            alarm = self._weighed(self._unread(alarm, sign))
             self._incidents.append(Incident(alarm, {alarm.alarm}, self._readings, alarm.step, alarm.step))
             return [alarm]
         cause.kinds.add(alarm.alarm)
@@ -139,6 +140,19 @@ class AlarmWatch:
         since = cause.alarm
         stands = self.story.rate_set if alarm.alarm in RATES else 1 if alarm.alarm in WIRED else None
         return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step, stands)]
+
+    def _unread(self, alarm: Alarm, sign: Sign) -> Alarm:
+        """The alarm; after a loss that leapt where no step was read, what was inferred may all follow from that."""
+        leap = self.story.leap
+        inferred = alarm.alarm in WATCHED or sign.rank == "symptom"
+        if leap is None or not leap.unread or not inferred or alarm.step - leap.step > FOLDED_STEPS:
+            return alarm
+        first = (
+            f"First look at what changed by step {leap.step} (batch, targets, loss and its scale): the loss went from "
+            f"{leap.before:.3g} to {leap.after:.3g} there, in one step, and none was read between {leap.read} and it; "
+            "every=1 reads all. Where nothing changed:"
+        )
+        return replace(alarm, advice=f"{first} {alarm.advice[:1].lower()}{alarm.advice[1:]}")
 
     def _weighed(self, alarm: Alarm) -> Alarm:
         """The alarm; while the loss falls, lowering a rate may make things worse, and so it says to wait first."""

@@ -87,7 +87,7 @@ def _between(run: Run, start: float, now: float, last: int) -> Iterator[str]:
         low = min(means, key=lambda mean: mean.value)
         near = next(mean.last for mean in means if mean.value <= low.value + HARDLY * abs(low.value))
         if means[-1].value > low.value + BACK * abs(low.value) and low.value < min(start, now):
-            yield f"it was lowest in steps {low.first:,} to {low.last:,} ({low.value:.3g} on average)"
+            yield f"its mean, line by line, was lowest in steps {low.first:,} to {low.last:,} ({low.value:.3g})"
         elif means[-1].last - near > last / 2 and last > STANDING:
             yield f"since step {near:,} it came hardly lower (by means of {STEPS} steps or more)"
     peak = _peak(run.total("loss_max") or loss_series(run), means, start)
@@ -96,18 +96,31 @@ def _between(run: Run, start: float, now: float, last: int) -> Iterator[str]:
 
 
 def _means(run: Run) -> list[Mean]:
-    """The mean loss up to each line, over as few lines as hold enough steps; a line has that since the one before."""
-    whole, series = bool(run.total("loss_mean")), loss_series(run)
+    """The mean loss up to each line, over as few parts as hold enough steps."""
     found, window = [], deque[Mean]()
-    for (before, _), (step, value) in pairwise([(series[0][0] - 1, 0.0), *series] if series else []):
-        window.append(Mean(before + 1 if whole else step, step, value))
+    for part in _parts(run):
+        window.append(part)
         while sum(mean.count for mean in window) - window[0].count >= STEPS:
             window.popleft()
         count = sum(mean.count for mean in window)
         value = sum(mean.count * mean.value for mean in window) / count
         if count >= STEPS and math.isfinite(value):
-            found.append(Mean(window[0].first, step, value))
+            found.append(Mean(window[0].first, part.last, value))
     return found
+
+
+def _parts(run: Run) -> Iterator[Mean]:
+    """The mean since the line before; of a line whose losses were calm at first, up to there and behind it."""
+    whole, series = bool(run.total("loss_mean")), loss_series(run)
+    calm, quiet = dict(run.total("calm")), dict(run.total("loss_calm"))
+    for (before, _), (step, value) in pairwise([(series[0][0] - 1, 0.0), *series] if series else []):
+        first, last = before + 1 if whole else step, int(calm.get(step, 0))
+        if first <= last < step and step in quiet:
+            known = Mean(first, last, quiet[step])
+            yield known
+            value = (value * (step - before) - known.value * known.count) / (step - last)
+            first = last + 1
+        yield Mean(first, step, value)
 
 
 def _peak(highest: Pairs, means: Sequence[Mean], start: float) -> tuple[int, float] | None:

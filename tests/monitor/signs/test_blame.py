@@ -92,3 +92,47 @@ def test_a_sum_is_divided_by_its_summands_and_not_by_the_samples():
     alarm = first_alarm([0.1] * 4, [2.0, 4.0, 9.0, 20.0], Facts(adaptive=False, reduction="sum"))
     assert alarm is not None and alarm.alarm == "loss_reduction"
     assert "by the number of summands" in alarm.advice and "batch size" not in alarm.advice
+
+
+def jumping(at: int, unread: int = 0, rates=lambda step: 0.1, factor: float = 1e3, turn: float = 0.01) -> list:
+    """The alarms of a run with short steps whose gradient jumps at a step, and whose loss does after it."""
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, at + 4):
+        long, hit = step >= at, step > at
+        loss = 2.5 * 40.0 ** (step - at) if hit else 2.5
+        watch.story.note(step, rates(step))
+        watch.story.hear(step, loss)
+        if at - unread < step <= at + (unread > 0):
+            continue  # not read
+        changed = {row: {"update": (2.2 if long else 2.4 * turn)} for row in (0, 2, 4, 6)}
+        totals = {"gradient": 0.6 * (factor if long else 1.0)}
+        found += watch.observe(reading(step, loss, changed, rate=rates(step), totals=totals))
+    return found
+
+
+def test_a_gradient_that_jumps_in_one_step_at_the_same_rate_and_loss_is_not_blamed_on_the_rate():
+    alarm, *_ = jumping(60)
+    assert (alarm.alarm, alarm.began) == ("gradient_jump", 60)
+    assert "from 0.6 at step 59 to 600 at step 60, while the loss was 2.5" in alarm.sentence
+    assert "did not rise (0.1)" in alarm.sentence and "too high" not in alarm.sentence and "rate" not in alarm.advice
+    assert jumping(60, factor=3.0)[0].alarm == "learning_rate"  # as longer steps leave it
+    assert jumping(60, rates=lambda step: 0.1 if step < 59 else 1.0)[0].alarm == "learning_rate"
+
+
+def test_a_loss_that_jumps_where_no_step_was_read_is_not_asserted_to_be_the_rates_doing():
+    alarm, *_ = jumping(60, unread=10)
+    assert (alarm.alarm, alarm.began) == ("loss_jump", 61)
+    assert "from 2.5 at step 60 to 100 at step 61" in alarm.sentence and "between 50 and 61" in alarm.sentence
+    assert "every=1" in alarm.advice and "too high" not in alarm.sentence
+    assert jumping(60, unread=10, turn=0.2)[0].alarm == "learning_rate"  # long steps were read before it
+    assert jumping(30, unread=10)[0].alarm == "learning_rate"  # early losses jump by themselves
+
+
+def test_a_rate_is_blamed_since_the_first_of_the_readings_with_long_steps():
+    watch, found = AlarmWatch(DEEP), []
+    for step in range(1, 160):
+        turn = 0.8 if step == 1 or step > 140 else 0.01
+        rows = [{"frobenius": 2.4, "update": 2.4 * turn, "gradient": 0.1} for _ in DEEP]
+        loss = 4.0 - 0.02 * min(step, 140) + 0.4 * max(0, step - 143)
+        found += watch.observe(replace(reading(step, loss, facts=Facts(adaptive=False), pairs={}), rows=rows))
+    assert (found[0].alarm, found[0].began) == ("learning_rate", 141)

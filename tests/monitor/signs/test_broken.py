@@ -231,3 +231,13 @@ def test_a_loss_that_was_lost_beside_whole_weights_needs_no_checkpoint():
     assert "checkpoint" not in alarm.advice and "targets are all ignored" in alarm.advice
     (alarm,) = watched().observe(reading(31, math.nan, {MAP: {"frobenius": math.nan}}, given=None))
     assert alarm.sentence == "the loss is nan at step 31." and "Go back to a checkpoint if" in alarm.advice
+
+
+@pytest.mark.parametrize("skipped", [0, 3])
+def test_an_overflow_is_put_down_to_activations_only_where_the_step_before_was_read(skipped):
+    watch, broken = watched(), {row: {"frobenius": math.nan, "gradient": math.nan} for row in range(len(PLACES))}
+    (alarm,) = watch.observe(reading(31 + skipped, math.nan, broken, half=True))
+    assert (alarm.alarm, "activations overflowed (inferred)" in alarm.sentence) == ("half_overflow", not skipped)
+    if skipped:
+        assert "or gradients in a step before it" in alarm.sentence and "between 30 and 34" in alarm.sentence
+        assert "every=1" in alarm.advice and "loss scale" in alarm.advice and "weights smaller" not in alarm.advice

@@ -74,3 +74,33 @@ def test_gains_that_shrink_are_not_put_down_to_a_decay_that_is_known_to_be_none(
         changed = {row: {"frobenius": 4.0 * 0.98**step, "update": 0.08, **decay} for row in NORMS}
         found += watch.observe(reading(step, 0.5, changed, facts=facts()))
     assert [alarm.alarm for alarm in found] == named
+
+
+def large(share: float, turn: float) -> list:
+    """The alarms of three first steps of this length of which decay takes a share, at a rate of 0.01."""
+    watch, found = AlarmWatch(PLACES), []
+    known = Facts([LayerFacts(held=1) for _ in PLACES], adaptive=True, nodes={"SoftmaxBackward0": 2})
+    for step in range(1, 4):
+        changed = {
+            row: {"frobenius": PLACES[row].size, "update": turn * PLACES[row].size, "rate": 1e-2,
+                  "weight_decay": share / 1e-2}
+            for row in MAPS
+        }  # fmt: skip
+        found += watch.observe(reading(step, 4.0, changed, facts=known))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("share", "turn", "first"),
+    [
+        (0.3, 0.5, ["weight_decay"]),  # most of the step, and at once
+        (0.3, 0.7, []),  # what decay takes is not counted as the rate's
+        (0.001, 0.5, ["learning_rate"]),
+        (0.1, 0.9, ["learning_rate"]),  # a usual decay at a rate of 10
+    ],
+)
+def test_decay_that_takes_most_of_a_step_is_named_before_the_rate(share, turn, first):
+    found = large(share, turn)
+    assert [alarm.alarm for alarm in found] == first
+    if first == ["weight_decay"]:
+        assert "takes 30.00% of the median matrix" in found[0].sentence and "by 50% of" in found[0].sentence

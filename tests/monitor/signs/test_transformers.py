@@ -204,3 +204,22 @@ def test_a_block_added_to_what_has_learnt_may_lengthen_the_stream(before, named)
     assert said(found) == [("residual_growth", "blocks.6.norm")] * named
     if named:
         assert found[0].advice.startswith("Initialize the layers smaller, or scale")
+
+
+@pytest.mark.parametrize(("unread", "back"), [(True, False), (False, False), (True, True)])
+def test_after_a_loss_that_jumped_unread_the_advice_asserts_no_design(unread, back):
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, 120):
+        high = step >= 70 and not (back and step > 75)
+        watch.story.note(step, 0.1)
+        watch.story.hear(step, 4.0 if high else 2.5)
+        if unread and 60 < step <= 70:
+            continue
+        logits = {row: {"logit_max": 70.0 if step > 100 else 5.0} for row in (0, 2, 4)}
+        found += watch.observe(reading(step, 4.0 if high else 2.5, logits))
+    (alarm,) = found
+    assert alarm.alarm == "attention_growth"
+    hedged = "First look at what changed by step 70 (batch, targets, loss and its scale)"
+    assert alarm.advice.startswith(hedged) == (unread and not back)
+    if unread and not back:
+        assert "from 2.5 to 4 there, in one step, and none was read between 60 and it; every=1" in alarm.advice

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from normgauge.monitor.facts import Facts, LayerFacts
 from normgauge.monitor.signs.weights import Capacity, Gradients
 from normgauge.monitor.watch import AlarmWatch
-from tests.monitor.readings import HEAD, MAP, PLACES, named, reading
+from tests.monitor.readings import HEAD, MAP, PLACES, named, reading, said
 
 CAUSES = {
     "large weights": ("weight_scale", "b.1.map", {"changed": {MAP: {"frobenius": 2400.0}}}, 1),
@@ -56,3 +57,24 @@ def test_layers_of_an_odd_scale_are_named_together_and_what_lies_far_behind_them
     )
     (alarm,) = AlarmWatch([*PLACES[:HEAD], began[HEAD]]).observe(reading(1, changed={HEAD: odd[HEAD]}))
     assert "; no normalizer follows straight behind it." in alarm.sentence and "outputs" not in alarm.sentence
+
+
+@pytest.mark.parametrize(
+    ("rate", "update", "size", "named"),
+    [
+        (1.0, 11.0, 12.0, 1),
+        (1.0, 5.0, 12.0, 0),  # a step that leaves most of the weight
+        (0.02, 11.0, 12.0, 0),  # a rate that is no more than 20 times the others'
+        (1.0, 0.1, 0.1, 0),  # a head that began small catches up
+    ],
+)
+def test_a_layer_whose_rate_is_far_above_the_others_and_replaces_it_is_named(rate, update, size, named):
+    watch = AlarmWatch(PLACES)
+    known = Facts([LayerFacts(held=1, owner=0) for _ in PLACES], adaptive=True)
+    changed = {row: {"rate": 1e-3} for row in range(len(PLACES))}
+    changed[MAP] = {"rate": rate, "update": update, "frobenius": size}
+    found = watch.observe(reading(1, 4.0, changed, facts=known, rate=1e-3))
+    assert said(found) == [("rate_apart", "b.1.map")] * named
+    if named:
+        assert "the learning rate is 1, " in found[0].sentence and "slower layers 0.001" in found[0].sentence
+        assert "group" in found[0].advice

@@ -63,6 +63,11 @@ class StepLine(TypedDict):
     loss: Annotated[float | None, Told("at this step")]
     loss_mean: Annotated[float | None, Told("over the steps since the line before")]
     loss_max: Annotated[float | None, Told("likewise")]
+    calm: Annotated[
+        int | None,
+        Told("the step before the first of these losses that is above 1.5 times the mean of those before", absent=None),
+    ]
+    loss_calm: Annotated[float | None, Told("mean up to that step", absent=None)]
     columns: Annotated[
         Mapping[str, tuple[float | None, ...]], Told("as the header describes them, a number for each of its layers")
     ]

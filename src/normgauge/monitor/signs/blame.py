@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, is_cold
-from normgauge.monitor.thresholds import DEEP, LOSS_BIG, MEMORY, TURN_GROSS, WARM_STEPS
+from normgauge.monitor.thresholds import DEEP, LOSS_BIG, LOSS_SUSPECT, MEMORY, TURN_FELT, TURN_GROSS, WARM_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,16 @@ class Case:
         places: the layers.
         early: largest of the first median relative steps.
         why: what shows it.
+        began: the first of the readings in a row with long steps.
+        usual: level of the median relative step before.
     """
 
     seen: Seen
     places: Sequence[Place]
     early: float
     why: Why
+    began: int | None = None
+    usual: float = 0.0
 
     @property
     def deep(self) -> int:
@@ -58,6 +62,35 @@ Rule = tuple[str, Callable[[Case], bool], Callable[[Case], str], str | Callable[
 def _jumped(case: Case) -> bool:
     jump = case.seen.story.jump
     return jump is not None and case.seen.step - jump[0] <= MEMORY
+
+
+def _surged(case: Case) -> bool:
+    return case.seen.story.lately(case.seen.story.surge) is not None
+
+
+def _leapt(case: Case) -> bool:
+    leap = case.seen.story.lately(case.seen.story.leap)
+    return leap is not None and leap.unread and 0.0 < case.usual < TURN_FELT
+
+
+def _surge(case: Case) -> str:
+    surge = case.seen.story.surge
+    assert surge is not None
+    return (
+        f"the gradient jumped: the norm of all gradients went from {surge.before:.3g} at step {surge.step - 1} to "
+        f"{surge.after:.3g} at step {surge.step}, while the loss was {surge.loss:.3g}, no more than "
+        f"{LOSS_SUSPECT:g} times its mean{surge.kept}"
+    )
+
+
+def _leap(case: Case) -> str:
+    leap = case.seen.story.leap
+    assert leap is not None
+    return (
+        f"the loss jumped from {leap.before:.3g} at step {leap.step - 1} to {leap.after:.3g} at step {leap.step}; the "
+        f"steps read before moved the median layer by about {case.usual:.1%} of its norm{leap.kept}. No step between "
+        f"{leap.read} and {leap.step} was read, so what broke it is not known"
+    )
 
 
 def _summed(case: Case) -> bool:
@@ -90,6 +123,20 @@ def _tenth(case: Case) -> str:
 
 RULES: tuple[Rule, ...] = (
     ("learning_rate", _jumped, _since, "Check the schedule."),
+    (
+        "gradient_jump",
+        _surged,
+        _surge,
+        "Look at what multiplies the gradient from that step on (a loss scale that is not divided out, a sum in place "
+        "of a mean, the weight of a term of the loss), and at its batch.",
+    ),
+    (
+        "loss_jump",
+        _leapt,
+        _leap,
+        "Read all steps (every=1): where the gradient jumps before the loss does, look at what multiplies it (a loss "
+        "scale that is not divided out, a sum in place of a mean) and at that batch; else try a lower learning rate.",
+    ),
     (
         "loss_reduction",
         _summed,
@@ -138,6 +185,7 @@ def blame(case: Case) -> Alarm:
     kind, _, means, advice = next(rule for rule in RULES if rule[1](case))
     advice = advice if isinstance(advice, str) else advice(case)
     story = case.seen.story
-    began = story.jump[0] if _jumped(case) and story.jump else 1 if case.early > TURN_GROSS or story.stuck else None
+    leap = {"gradient_jump": story.surge, "loss_jump": story.leap}.get(kind)
+    began = story.jump[0] if _jumped(case) and story.jump else case.began if leap is None else leap.step
     sentence = f"{means(case)}; {case.why.said}."
     return Alarm(case.seen.step, kind, "", sentence, case.why.value, case.why.threshold, advice, began)

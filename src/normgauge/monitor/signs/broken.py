@@ -72,6 +72,7 @@ class BrokenNumbers(Sign):
     _skipped = 0  # readings in a row
     _suspect = ""  # where the gradient broke first, while the loss was still a number
     _gone = False  # once the weights are not finite, nothing more can be said
+    _read = 0  # the last step that was read
 
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
@@ -81,6 +82,7 @@ class BrokenNumbers(Sign):
         """Find the first thing that is not finite: activations from the input on, gradients from the loss back."""
         if self._gone:
             return
+        read, self._read = self._read, seen.step
         lost = next(((at, loss) for at, loss in seen.losses if not math.isfinite(loss)), None)
         gradient = self._first(seen, "gradient", backward=True)
         weights = self._first(seen, "frobenius")
@@ -88,7 +90,7 @@ class BrokenNumbers(Sign):
             known = gradient is not None and not self._levelled(seen, gradient)
             self._suspect = self._suspect or self._places[gradient].name if known and gradient is not None else ""
         if lost is not None:
-            yield self._half_forward(seen, lost) if seen.half else self._somewhere(seen, lost)
+            yield self._half_forward(seen, lost, read) if seen.half else self._somewhere(seen, lost)
         elif gradient is not None and weights is not None:
             yield self._gradient(seen, gradient)
         elif gradient is not None:
@@ -104,13 +106,21 @@ class BrokenNumbers(Sign):
             yield from self._near(seen)
         self._gone = weights is not None
 
-    def _half_forward(self, seen: Seen, lost: tuple[int, float]) -> Alarm:
+    def _half_forward(self, seen: Seen, lost: tuple[int, float], read: int) -> Alarm:
         layer = self._feeding(seen, self._first(seen, "sigma_rms"))
         where = f"{'first ' * self._heard(seen)}seen at {layer}" if layer else "no normalizer saw it first"
-        sentence = (
-            f"the loss is {lost[1]} at step {lost[0]} in float16, whose numbers end at 65504: activations overflowed "
-            f"(inferred), {where}.{self._finite(seen)}"
-        )
+        began = f"the loss is {lost[1]} at step {lost[0]} in float16, whose numbers end at 65504"
+        if read < lost[0] - 1 and not self._whole(seen):  # a step that was not read may have broken the weights
+            sentence = (
+                f"{began}: activations overflowed in it, or gradients in a step before it, which broke the weights; "
+                f"none between {read} and {lost[0]} was read, so which cannot be told.{self._finite(seen)}"
+            )
+            advice = (
+                "Use bfloat16; lower the loss scale, or let a gradient scaler find it. every=1 reads all steps: a "
+                "gradient that is not finite before the loss is tells the one, a finite one the other."
+            )
+            return Alarm(seen.step, "half_overflow", "", sentence, lost[1], HALF_LIMIT, advice, lost[0])
+        sentence = f"{began}: activations overflowed (inferred), {where}.{self._finite(seen)}"
         advice = "Use bfloat16, or keep this layer in float32 or its weights smaller."
         return Alarm(seen.step, "half_overflow", layer, sentence, lost[1], HALF_LIMIT, advice, lost[0])
 

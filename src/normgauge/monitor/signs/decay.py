@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, median
+from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak, median, relative_updates
 from normgauge.monitor.thresholds import (
     COUPLED,
     COUPLED_LEFT,
+    DECAY_GROSS,
     GAMMA_DECAY,
     GAMMA_TOUCHED,
     LOSS_LEFT,
@@ -16,7 +17,7 @@ from normgauge.monitor.thresholds import (
     START_READINGS,
 )
 
-MAINLY = 0.5  # share of what a weight has lost that decay must have taken to be the reason
+MAINLY = 0.5  # share of a step, or of what a weight has lost, that decay must have taken to be the reason
 
 
 def share_decayed(seen: Seen, row: int) -> float:
@@ -72,9 +73,22 @@ class WeightDecay(Sign):
     """Weight decay of all weights that takes them away faster than they learn."""
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
-        """Compare the share that a step takes, and what is left of the median matrix, while the loss does not fall."""
+        """Compare the share that a step takes, and what is left of the median matrix, while the loss does not fall.
+
+        A share of which nothing is left after some steps is told at once, where it is the main part of the step.
+        """
         rows = [k for k, place in self._rows("matrix", "conv").items() if seen.facts.of(k).learns and place.size > 0.0]
         share = share_of_maps(seen, self._places)
+        turn = median(relative_updates(seen, self._places))
+        advice = "Use a far smaller weight_decay, for all weights: usual is 0.01 to 0.1 with AdamW."
+        if share > DECAY_GROSS and turn is not None and share > MAINLY * turn:
+            sentence = (
+                f"weight decay takes {share:.2%} of the median matrix at each step (learning rate times weight_decay): "
+                f"the whole step at {seen.step} moved the median layer by {turn:.0%} of the norm it has now."
+            )
+            began = min(seen.story.rate_set, seen.step)
+            yield Alarm(seen.step, "weight_decay", "", sentence, share, DECAY_GROSS, advice, began)
+            return
         left = median([seen.rows[k].get("frobenius", 0.0) / self._places[k].size for k in rows]) or 0.0
         story = seen.story
         idle = story.count >= MEMORY and not story.falls and story.mean > LOSS_LEFT * story.start
@@ -83,5 +97,4 @@ class WeightDecay(Sign):
                 f"weight decay takes {share:.2%} of the median matrix at each step (learning rate times weight_decay); "
                 f"its norm is down to {left:.0%} of its start at step {seen.step}, and the loss does not fall."
             )
-            advice = "Use a far smaller weight_decay, for all weights: usual is 0.01 to 0.1 with AdamW."
             yield Alarm(seen.step, "weight_decay", "", sentence, share, GAMMA_DECAY, advice, 1)

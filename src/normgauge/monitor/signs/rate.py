@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from normgauge.monitor.signs.blame import Case, Why, blame
-from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, is_cold, median, relative_updates
+from normgauge.monitor.signs.decay import share_of_maps
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, Streak, is_cold, median, relative_updates
 from normgauge.monitor.thresholds import (
     COLD_STEPS,
+    DECAY_GROSS,
     EFFECTIVE_RATE,
     GROWN,
     LOGIT_HIGH,
@@ -22,6 +24,7 @@ from normgauge.monitor.thresholds import (
     TURN_EARLY,
     TURN_FELT,
     TURN_FROZEN,
+    TURN_GROSS,
     TURN_JUMP,
     TURN_LOST,
     TURN_NOTHING,
@@ -38,17 +41,26 @@ class LearningRate(Sign):
         super().__init__(places)
         self._level = Level()
         self._turns: deque[float] = deque(maxlen=3)
+        self._long = Streak()
         self._early: list[float] = []
 
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the median ‖Δw‖/‖w‖ of the layers, which does not depend on the gauge of scale-free ones."""
         turn = median(relative_updates(seen, self._places))
+        if share_of_maps(seen, self._places) > DECAY_GROSS:
+            turn = None  # what decay takes of the weights is no doing of the rate
         if turn is not None:
+            self._long.see(turn > TURN_FELT, seen.step)
             self._turns.append(turn)
             self._early += [turn] if len(self._early) < 3 and seen.step <= WARM_STEPS else []
         why = None if seen.rate == 0.0 else self._why(seen, turn)  # no steps of an optimizer moved the weights
         if why is not None:
-            yield blame(Case(seen, self._places, max(self._early, default=0.0), why))
+            early = max(self._early, default=0.0)
+            count, since = self._long.now()
+            began = since if count else None
+            if (seen.story.stuck and not seen.story.risen) or (early > TURN_GROSS and seen.step <= WARM_STEPS):
+                began = 1
+            yield blame(Case(seen, self._places, early, why, began, self._level.value if self._level.count else 0.0))
         elif turn is not None:
             self._level.see(turn)
 
@@ -70,7 +82,7 @@ class LearningRate(Sign):
             before, after = jolt
             said = f"the median of the three losses up to step {story.latest[0]} is {after:.3g}"
             return Why(f"{said}, and the mean before it was {before:.3g}", after / before, 1.0 + LOSS_JOLTED)
-        broke = story.lost is not None and (story.rose or jumped)
+        broke = story.lost is not None and (story.rose or jumped or story.lately(story.surge) is not None)
         if broke or (story.risen and (jumped or self._moved(seen))):
             at, now = story.latest
             said = f"the loss went from {story.first:.3g} at first to {now:.3g} at step {at}"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from normgauge.monitor.thresholds import (
+    GRADIENT_SURGED,
+    LOSS_BACK,
     LOSS_EARLY,
     LOSS_FAR,
     LOSS_FELT,
@@ -27,10 +30,41 @@ from normgauge.monitor.thresholds import (
     RATE_GONE_SHARE,
     RATE_GONE_STEPS,
     RATE_JUMP,
+    RATE_KEPT,
     RATE_RISES,
     SETTLED,
     STUCK_STEPS,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """A number far above what it was at the step before, while the learning rate did not rise.
+
+    Attributes:
+        step: of the number.
+        before, after: at the step before, and at this.
+        read: the last step that was read before it.
+        loss: of this step.
+        rate: the learning rate, where it is known.
+    """
+
+    step: int
+    before: float
+    after: float
+    read: int
+    loss: float
+    rate: float | None
+
+    @property
+    def unread(self) -> bool:
+        """Whether the step before was not read, whose update this number shows."""
+        return self.read < self.step - 1
+
+    @property
+    def kept(self) -> str:
+        """What is said of the rate, where it is known."""
+        return "" if self.rate is None else f", and the learning rate did not rise ({self.rate:.3g})"
 
 
 class Story:
@@ -47,6 +81,9 @@ class Story:
         lost: step and value of the first loss that is not finite.
         first_rate, rate, largest: learning rate at first, now, and at most.
         jump: step, rate before and rate after, where it jumped above all before.
+        read: the last step that was read.
+        surge: of the norm of all gradients, between two steps that were read, while the loss was as before.
+        leap: of the loss, where it has not come back since.
         eval_since: first of the steps in a row that ran in eval mode.
         low_since: first of the steps in a row whose rate is nothing beside the largest.
         wanted: whether something looks odd, so that the next step deserves a reading.
@@ -63,6 +100,10 @@ class Story:
         self.rate: float | None = None
         self.largest = 0.0
         self.jump: tuple[int, float, float] | None = None
+        self.read, self._odd, self._raised = 0, -LOSS_WINDOW, 0  # the last steps that were so
+        self.surge: Leap | None = None
+        self.leap: Leap | None = None
+        self._slopes: deque[float] = deque(maxlen=MEMORY)
         self._calm, self._rises = (math.inf, 0.0), 0  # mean and spread of the losses before that; rises in a row
         self.eval_since: int | None = None
         self.low_since: int | None = None
@@ -83,6 +124,8 @@ class Story:
         if rate is None:
             return
         self.first_rate = rate if self.first_rate is None else self.first_rate
+        if self.rate is not None and rate > RATE_KEPT * self.rate:
+            self._raised = step
         self.rate = rate
         if rate > RATE_JUMP * self.largest > 0.0 and step > self._rose + SETTLED:
             self.jump, self.wanted = (step, self.largest, rate), True
@@ -109,7 +152,7 @@ class Story:
         """Take in the loss of a step; each step counts once."""
         if step <= self._heard:
             return
-        self._heard = step
+        near, self._heard = step == self._heard + 1, step
         if not math.isfinite(loss):
             self.urgent |= self.lost is None
             self.lost = self.lost or (step, loss)
@@ -120,8 +163,14 @@ class Story:
             self.first, self.start, self.mean = loss, abs(loss), abs(loss)
         self.signed |= loss < 0.0
         suspect = loss > LOSS_SUSPECT * max(self.start if self.count <= MEMORY else self.mean, 1e-9)
+        if suspect and near and self._settled(step) and loss > LOSS_SUSPECT * self._recent[-1]:
+            self.leap = Leap(step, self._recent[-1], loss, self.read, loss, self.rate)
+        self._odd = step if suspect else self._odd
         self._recent.append(loss)
         self._long.append(loss)
+        if self.leap is not None and step >= self.leap.step + LOSS_WINDOW:
+            gone = sorted(self._recent)[LOSS_WINDOW // 2] < LOSS_BACK * self.leap.before
+            self.leap = None if gone else self.leap
         self.mean += (loss - self.mean) / min(self.count, MEMORY)
         if self.count <= LOSS_EARLY:
             self._early, self._largest = self.mean, max(self._largest, abs(loss))
@@ -136,6 +185,26 @@ class Story:
             self._next_urgent = step + MEMORY
         if self.count >= self._stuck_look and self.stuck:
             self.wanted, self._stuck_look = True, 2 * self._stuck_look
+
+    def feel(self, step: int, gradient: float | None, loss: float | None) -> None:
+        """Take in the norm of all gradients at a reading, and the loss of its step."""
+        near, self.read = step == self.read + 1, step
+        if gradient is None or not math.isfinite(gradient):
+            return
+        calm = not self.signed and step - self._odd >= LOSS_WINDOW and step - self._raised > 1
+        known = near and loss is not None and len(self._slopes) >= SETTLED
+        if known and calm and gradient > GRADIENT_SURGED * max(self._slopes) > 0.0:
+            self.surge = Leap(step, self._slopes[-1], gradient, step - 1, loss or 0.0, self.rate)
+        self._slopes.append(gradient)
+
+    def _settled(self, step: int) -> bool:
+        """Whether loss and learning rate have been as usual for some steps."""
+        early = self.count <= LOSS_EARLY or self.signed
+        return not early and step - self._odd > LOSS_WINDOW and step - self._raised > SETTLED
+
+    def lately(self, leap: Leap | None) -> Leap | None:
+        """The leap, where it was in the last steps."""
+        return leap if leap is not None and self.step - leap.step <= MEMORY else None
 
     @property
     def risen(self) -> bool:

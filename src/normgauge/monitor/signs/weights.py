@@ -15,11 +15,15 @@ from normgauge.monitor.thresholds import (
     GRADIENT_READINGS,
     GRADIENT_VANISHED,
     MEMORY,
+    RATE_APART,
     SCALE_GREW,
     SCALE_KEPT,
     SCALE_LARGE,
     SCALE_ODD,
     SCALE_SMALL,
+    START_READINGS,
+    TURN,
+    TURN_APART,
 )
 from normgauge.render.numbers import plural, shortened_names
 
@@ -94,6 +98,50 @@ class WeightScale(Sign):
         threshold = SCALE_LARGE if size > others else SCALE_SMALL
         advice = "Check its initialization, or what was loaded into it."
         return Alarm(seen.step, "weight_scale", name, sentence, size / others, threshold, advice)
+
+
+class RateApart(Sign):
+    """A layer whose learning rate is far above that of the others of its optimizer, and that its steps replace."""
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare rate and ‖Δw‖/‖w‖ of every matrix and convolution with those of the median of the others."""
+        turns, sizes = {}, {}
+        for row, place in self._rows("matrix", "conv").items():
+            numbers, kept = seen.rows[row], seen.facts.of(row).learns and place.size > 0.0
+            if kept and numbers.get("rate") and numbers.get("frobenius") and "update" in numbers:
+                turns[row] = numbers["update"] / numbers["frobenius"]
+                sizes[row] = numbers["frobenius"] / math.sqrt(place.shape[0])
+        for row, turn in turns.items():
+            own = seen.facts.of(row).owner
+            others = [
+                k for k in turns if seen.facts.of(k).owner == own and seen.rows[k]["rate"] < seen.rows[row]["rate"]
+            ]
+            if len(others) < START_READINGS or not TURN < turn < math.inf:
+                continue
+            rate, step, size = (
+                median(list(values)) or 0.0
+                for values in (
+                    [seen.rows[k]["rate"] for k in others],
+                    [turns[k] for k in others],
+                    [sizes[k] for k in others],
+                )
+            )
+            apart = seen.rows[row]["rate"] / rate
+            if apart > RATE_APART and turn > TURN_APART * step and sizes[row] > SCALE_KEPT * size:
+                yield self._say(seen, row, turn, rate, step, apart)
+                return
+
+    def _say(self, seen: Seen, row: int, turn: float, rate: float, step: float, apart: float) -> Alarm:
+        own = seen.rows[row]["rate"]
+        alike = [place.name for k, place in enumerate(self._places) if seen.rows[k].get("rate") == own]
+        sentence = (
+            f"{shortened_names(alike, SHOWN)}: the learning rate is {own:.3g}, that of the median of slower layers "
+            f"{rate:.3g}; the step at {seen.step} moved {self._places[row].name} by {turn:.0%} of the norm it has now, "
+            f"the median of those by {step:.1%}."
+        )
+        advice = "Look at the parameter groups of the optimizer, and at the learning rate of the group that holds it."
+        began = min(seen.story.rate_set, seen.step)
+        return Alarm(seen.step, "rate_apart", self._places[row].name, sentence, apart, RATE_APART, advice, began)
 
 
 class Gradients(Sign):
