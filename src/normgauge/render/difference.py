@@ -51,6 +51,11 @@ def difference_verdict(difference: Difference) -> list[str]:
         sentences += [growth_sentence(difference), *sample_sentences(difference), weights_sentence(difference)]
         sentences += [steeper_sentence(difference), _cause(difference), weaker_sentence(difference)]
     sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited and r.log_refuted is None]
+    sentences += [
+        f"{name} is of schema 1, which has no digest: nothing would show that its numbers were edited."
+        for name, r in ends
+        if r.undigested and not r.edited
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
