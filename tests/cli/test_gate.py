@@ -387,11 +387,13 @@ def edits(honest: dict[str, Any], count: int) -> Iterator[tuple[list[Any], dict[
     for _ in range(count):
         data, done = copy.deepcopy(honest), [("schema", rng.choice([1, 1, 1.0, True, 2, 2.0, "2"]))]
         data["schema"] = done[0][1]
+        if rng.random() < 0.5:  # what an edit is for
+            data["log10_upper"] = rng.choice([data["log10_upper"] + 0.7, "inf"])
         if rng.random() < 0.2:  # no field is left that no file of schema 1 has
             data = {key: item for key, item in data.items() if key not in LATER}
         for place in rng.choices(rng.choice([every, top]), k=rng.choice([1, 2, 3])):
             node: Any = data
-            with contextlib.suppress(LookupError, TypeError):  # what held it is gone
+            with contextlib.suppress(AttributeError, LookupError, TypeError):  # what held it is gone
                 for key in place[:-1]:
                     node = node[key]
                 old = node.pop(place[-1])
