@@ -9,7 +9,10 @@
 #   1  a mistake; a reading, new or committed, that does not hold together; other weights when MODEL is built again (random
 #      ones, perhaps); a committed reading that is missing, was edited or cannot be compared: other samples, scopes,
 #      settings or version of normgauge; a bound that holds only where the data take the path traced, since the model has
-#      an `if` on them. ALLOW="samples version path" holds the gate all the same
+#      an `if` on them; a bound of one of several outputs or inputs of which none was chosen. ALLOW="samples version path"
+#      holds the gate all the same
+# OUTPUT=logits chooses what is judged of a model that returns several, INPUT=input_ids of one that takes several; the
+# others are not looked at. A gate for each is a COMMITTED reading for each.
 # MODEL is built and measured twice, since weights may be held where no digest finds them.
 # The gate judges what is proved, so no time goes into a search for steep slopes. NEW.json is written wherever the network
 # could be measured, and is not there else: to accept a change, copy it over COMMITTED.json and commit that. The first
@@ -30,10 +33,10 @@ if [ -n "${FIRST:-}" ] && [ -e "$committed" ]; then
     exit 1
 fi
 if [ -n "${QUIET:-}" ]; then exec > /dev/null; fi
-words=${ALLOW:-} allowed="" path=""
+words=${ALLOW:-} allowed="" alone=""
 for word in ${words//,/ }; do
     allowed+=" --allow $word"
-    if [ "$word" = path ]; then path="--allow path"; fi
+    case $word in inputs | outputs | path) alone+=" --allow $word" ;; esac  # of a bound that is not compared
 done
 # shellcheck disable=SC2086  # a list of words
 if ! normgauge diff --fail-above "$growth" $allowed --help > /dev/null; then  # reads what stands before --help
@@ -50,11 +53,13 @@ verified() {  # what is wrong is said with QUIET=1 too
     if told=$(normgauge verify "$@"); then echo "$told"; else echo "$told" >&2 && return 1; fi
 }
 here() {  # what can be allowed is said as this script takes it
-    { "$@" 2>&1 >&3 | sed -e 's/llow it: --allow \(.*\)$/llow it: ALLOW="\1"/' -e 's/ --allow / /g' >&2; } 3>&1
+    { "$@" 2>&1 >&3 | sed -e 's/llow it: --allow \(.*\)$/llow it: ALLOW="\1"/' -e 's/ --allow / /g' \
+        -e 's/: --output NAME/: OUTPUT=NAME/' -e 's/: --input NAME/: INPUT=NAME/' >&2; } 3>&1
 }
 
-# shellcheck disable=SC2086  # two words or none
-here normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" $path || worse $?
+# shellcheck disable=SC2086  # a list of words
+here normgauge gauge "$model" --batch "$batch" --scope "$scope" --no-search --json "$new" --fail-above "$limit" $alone \
+    ${OUTPUT:+--output "$OUTPUT"} ${INPUT:+--input "$INPUT"} || worse $?
 if [ "$status" = 4 ] || [ ! -f "$new" ]; then exit "$status"; fi
 if ! verified "$new" --model "$model" --batch "$batch"; then
     echo "$new is not verified. If the weights are others when $model is built again, load them from a file" >&2

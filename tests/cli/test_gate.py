@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import math
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +22,15 @@ import torch
 from torch import nn
 
 from normgauge.cli import main
-from normgauge.cli.gate import ALLOWED, growth_words
+from normgauge.cli.arguments import readings_at
+from normgauge.cli.gate import ALLOWED, Gate, growth_words
 from normgauge.cli.gauge import gauge_json
 from normgauge.cli.remeasure import other_weights
 from normgauge.core.bound import Evidence, Scope
 from normgauge.core.checker import digest
 from normgauge.core.compare import NO_WEIGHTS
-from normgauge.core.reading import Finding, Reading
+from normgauge.core.errors import ReadingError
+from normgauge.core.reading import LATER, Finding, Reading
 from normgauge.core.spelled import LN10
 from normgauge.core.version import __version__
 from normgauge.instrument.measure import gauge
@@ -255,6 +261,45 @@ class Ends(nn.Module):
         return tuple(found * (i + 1) for i in range(self.outputs))
 
 
+HEADS = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.body, self.value = nn.Linear(8, 3), nn.Linear(8, 1)
+        self.value.weight.data.mul_(SCALE)
+
+    def forward(self, x):
+        return {"logits": self.body(x), "value": self.value(x)}
+
+
+build = Net
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "end", "name"), [((1, 2), "output", "1"), ((2, 1), "input", "input 1")], ids=["output", "input"]
+)
+def test_one_of_several_passes_no_gate_unless_it_was_chosen(gate, ends, end, name):
+    """Whatever the others do would pass; a chosen one is judged, and the verdict names it."""
+    model, batch = Ends(*ends), (torch.ones(2, 3),) * ends[0]
+    a = gauge(model, batch, search=False)
+    code, out, err = gate(a, a, "--fail-above", "9")
+    assert (code, out) == (1, "") and f"in b.json the model has several {end}s and none was chosen (measured" in err
+    assert f". Choose what is to be judged: --{end} NAME, or allow it: --allow {end}s\n" in err
+    code, _, err = gate(a, a, "--fail-above", "9", "--allow", f"{end}s")
+    assert code == 0 and f"several {end}s and none was chosen" in err
+    chosen = gauge(model, batch, search=False, **{end: name})
+    code, _, err = gate(chosen, chosen, "--fail-above", "9")
+    assert code == 0 and re.search(rf"\(.*measured (output: 1; not measured: 0|in {name}; the other .*)\)", err)
+    assert gate(a, chosen, "--fail-above", "9", *(part for word in ALLOWED for part in ("--allow", word)))[0] == 1
+
+
 @pytest.mark.parametrize(("ends", "word"), [((1, 2), "outputs"), ((2, 1), "inputs"), ((7, 1), "inputs")])
 def test_ends_that_came_or_went_are_refused(gate, ends, word):
     """On networks, in both directions: which tensor was measured is not known from the options, which ask for none."""
@@ -262,7 +307,7 @@ def test_ends_that_came_or_went_are_refused(gate, ends, word):
     readings = [gauge(Ends(*those), (torch.ones(2, 3),) * those[0], search=False) for those in (fewer, ends)]
     for a, b in (readings, readings[::-1]):
         code, out, err = gate(a, b, "--fail-above", "9")
-        assert (code, out) == (1, "") and f"or allow it: --allow {word}\n" in err
+        assert (code, out) == (1, "") and f"or allow it: --allow {word}\n" in err and "none was chosen" not in err
         assert gate(a, b, "--fail-above", "9", "--allow", word)[0] == 0
 
 
@@ -311,6 +356,105 @@ def test_no_gate_is_held_against_a_file_that_was_edited(gate, tmp_path, capsys):
     assert not streams.out and "was edited after it was written; a change is accepted by" in streams.err
     assert main(["diff", str(path), str(tmp_path / "b.json")]) == 0
     assert "A was edited after it was written" in " ".join(capsys.readouterr().out.split())
+
+
+def edits(honest: dict[str, Any], count: int) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Files of which one to three fields were changed, renamed or left out, often the schema too; drawn, seeded."""
+
+    def places(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        for key, item in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+            yield from ((*at, key), *places(item, (*at, key)))
+
+    rng, every = random.Random(0), list(places(honest))
+    top = [place for place in every if len(place) == 1]
+    values = [
+        1,
+        True,
+        2.0,
+        "2",
+        "inf",
+        "-inf",
+        None,
+        math.nan,
+        5.0,
+        "global",
+        "unknown",
+        "0.1.0",
+        [],
+        {},
+        f"sha256:{0:064}",
+    ]
+    for _ in range(count):
+        data, done = copy.deepcopy(honest), [("schema", rng.choice([1, 1, 1.0, True, 2, 2.0, "2"]))]
+        data["schema"] = done[0][1]
+        if rng.random() < 0.5:  # what an edit is for
+            data["log10_upper"] = rng.choice([data["log10_upper"] + 0.7, "inf"])
+        if rng.random() < 0.2:  # no field is left that no file of schema 1 has
+            data = {key: item for key, item in data.items() if key not in LATER}
+        for place in rng.choices(rng.choice([every, top]), k=rng.choice([1, 2, 3])):
+            node: Any = data
+            with contextlib.suppress(AttributeError, LookupError, TypeError):  # what held it is gone
+                for key in place[:-1]:
+                    node = node[key]
+                old = node.pop(place[-1])
+                new = old + rng.choice([0.7, -1, 1e-9]) if isinstance(old, float) else rng.choice(values)
+                if isinstance(node, dict) and rng.random() < 0.7:
+                    node[place[-1]] = new
+                done.append((place, new))
+        yield done, data
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_no_edit_of_a_committed_reading_passes_what_the_honest_one_does_not(tmp_path, several):
+    """Whatever is allowed: a bound that grew by 0.7 decades passes 0.3 in no file that was changed by hand."""
+    path = tmp_path / "a.json"
+    honest = json.loads((EXAMPLES / "ci/reading.json").read_text())
+    first = Reading.from_json(honest)
+    grown, passed, refused = replace(first, log_upper=first.log_upper + 0.7 * LN10), [], 0
+    grown.save(tmp_path / "b.json")
+    for done, data in edits(honest, 600):
+        path.write_text(json.dumps({"readings": [data], "schema": data.get("schema")} if several else data))
+        try:
+            gate = Gate((str(path), str(tmp_path / "b.json")), readings_at(str(path)), [grown])
+            passed += [done] * gate.judge(0.3, ALLOWED).passed
+        except ReadingError:
+            refused += 1
+    assert not passed and refused > 500
+
+
+@pytest.mark.parametrize("schema", [1, 1.0, True, 2, 2.0, "2", None])
+@pytest.mark.parametrize("change", [{"log10_upper": 1.9}, {"log10_upper": "inf"}, {}], ids=["raised", "inf", "digest"])
+def test_a_reading_that_was_made_one_of_an_older_schema(gate, tmp_path, capsys, schema, change):
+    """Its digest counts under any schema, and where it is gone no gate is held."""
+    honest = forged(reading().to_json())
+    gate(reading(), reading(log_upper=2.7 * LN10))
+    data = {**honest, "schema": schema, **change}
+    data = data if change else {key: item for key, item in data.items() if key != "digest"}
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    code = main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--fail-above", "0.3"])
+    assert code == 1 and "growth" not in capsys.readouterr().err
+
+
+def test_a_reading_of_schema_1_is_compared_and_holds_no_gate(gate, tmp_path, capsys):
+    gate(reading(), reading())
+    old = {key: item for key, item in {**reading().to_json(), "schema": 1}.items() if key not in LATER}
+    (tmp_path / "a.json").write_text(json.dumps(old))
+    both = ["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    assert main([*both, "--fail-above", "9", "--allow", "settings"]) == 1
+    assert "a.json is of schema 1, which has no digest that would show an edit" in capsys.readouterr().err
+    assert main(both) == 0
+    assert "A is of schema 1, which has no digest: nothing would show that its" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_a_key_that_stands_twice_is_refused(gate, tmp_path, capsys):
+    gate(reading(), reading())
+    path = tmp_path / "a.json"
+    path.write_text(path.read_text().replace('"log10_upper": 2.0', '"log10_upper": 1.0, "log10_upper": 2.0', 1))
+    assert main(["diff", str(path), str(tmp_path / "b.json"), "--fail-above", "9"]) == 1
+    assert '"log10_upper" stands twice in one object' in capsys.readouterr().err
+    assert main(["verify", str(path)]) == 1
 
 
 def test_a_bound_that_was_edited_is_not_called_refuted(gate, tmp_path, capsys):
@@ -521,6 +665,20 @@ def test_a_network_that_looks_at_its_data_passes_no_gate_unallowed(script, tmp_p
     assert (code, out) == (1, "") and err.count('llow it: ALLOW="path"') == 2 and "--allow" not in err
     code, out, err = script("looks.py:build", NET[1], "kept.json", "new.json", QUIET="1", ALLOW="path")
     assert (code, out) == (0, "") and err.count("off the path traced no bound is known") == 2
+
+
+def test_a_network_with_two_heads_is_judged_by_the_one_that_is_chosen(script, tmp_path):
+    """A green gate says nothing of an output that nobody asked about, so it is asked for."""
+    for name, scale in (("small", "1"), ("large", "1e6")):
+        (tmp_path / f"{name}.py").write_text(HEADS.replace("SCALE", scale))
+    code, out, err = script("small.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1")
+    assert (code, out) == (1, "") and "passed" not in err and "commit new.json" not in err
+    assert 'judged: OUTPUT=NAME, or allow it: ALLOW="outputs"\n' in err and "--" not in err
+    code, _, err = script("small.py:build", NET[1], "none.json", "new.json", FIRST="1", QUIET="1", OUTPUT="value")
+    assert code == 0 and "measured output: value; not measured: logits" in err
+    (tmp_path / "new.json").rename(tmp_path / "kept.json")
+    code, _, err = script("large.py:build", NET[1], "kept.json", "new.json", QUIET="1", OUTPUT="value", LIMIT="9")
+    assert code == 3 and "grew by 6.0000 decades" in err and err.count("measured output: value; not") == 2
 
 
 def test_no_reading_of_an_earlier_run_is_left_where_nothing_was_measured(script, tmp_path):

@@ -260,6 +260,28 @@ def test_a_bound_that_holds_on_one_path_keeps_a_limit_only_where_that_is_allowed
     assert "--allow is for a gate: give --fail-above too" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("end", "note"),
+    [
+        ("output", "measured output: logits; not measured: value"),
+        ("input", "measured in x; the other inputs are held fixed: y"),
+    ],
+)
+def test_one_of_several_ends_keeps_a_limit_only_where_it_was_chosen(capsys, end, note):
+    """Whatever the others do would pass; above the limit it fails all the same."""
+    found = [reading(notes=(note,), options={"input": None, "output": None})]
+    assert gauge_exit_code(found, False, 2.5) == 1
+    err = capsys.readouterr().err
+    assert f"no limit is held: the upper bound, scope point, is 10^2 (proved): the model has several {end}s and" in err
+    assert f"none was chosen ({note}). Choose what is to be judged: --{end} NAME, or allow it: --allow {end}s\n" in err
+    assert gauge_exit_code(found, False, 1.5) == 3
+    assert gauge_exit_code(found, False, 2.5, (f"{end}s",)) == 0
+    chosen = [reading(notes=(note,), options={"input": None, "output": None, end: "it"})]
+    capsys.readouterr()
+    assert gauge_exit_code(chosen, False, 2.5) == 0
+    assert capsys.readouterr().err.endswith(f"is 10^2 (proved), not above 10^2.5; {note}\n")
+
+
 def test_strict_lists_every_unknown_part_once(capsys):
     unknown = (Finding("a", "torch.foo"), Finding("b", "torch.bar"))
     found = [reading(unknown=unknown, log_upper=math.inf)] * 3

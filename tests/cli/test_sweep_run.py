@@ -42,6 +42,9 @@ def test_a_dry_run_lists_and_runs_nothing(sweep, tmp_path):
     assert (code, err) == (0, "")
     assert "48 trials (4 points × 12 seeds): 0 done, 48 to run." in out and "and 8 more" in out
     assert out.count("new") == 40 and "norm" in out and "lr" in out
+    for gate in (("--fail-above", "1"), ("--fail-on-failed",)):
+        code, _, err = sweep(str(path), "--dry-run", *gate)
+        assert code == 0 and err.startswith("normgauge: --dry-run judges nothing: ") and gate[0] in err
     assert not (tmp_path / "sweeps").exists()
 
 

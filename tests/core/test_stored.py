@@ -15,9 +15,10 @@ from normgauge.core.stored import items_of, read_items, read_json
         (b" \n", "the file is empty"),
         (b"{", "no JSON: Expecting property name.*; was the file cut"),
         (b"[" * 100_000, "no JSON: .*recursion"),
+        (b'{"a": [{"b": 1, "c": 2, "b": 1}]}', '"b" stands twice in one object'),
         (b"\xff\xfe\x00", "bytes that are no text"),
     ],
-    ids=["empty", "blank", "cut", "deep", "bytes"],
+    ids=["empty", "blank", "cut", "deep", "twice", "bytes"],
 )
 def test_what_is_no_json(tmp_path, content, message):
     (tmp_path / "a.json").write_bytes(content)

@@ -13,7 +13,7 @@ from typing import Any
 from normgauge.cli.arguments import parse_finite, readings_at
 from normgauge.cli.gate import ALLOWED, Gate, Verdict
 from normgauge.cli.gauge import ABOVE, OK, REFUTED
-from normgauge.cli.one_path import check_allow
+from normgauge.cli.obstacles import check_allow
 from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
 from normgauge.cli.watch import WIDTH
 from normgauge.core import reference

@@ -2,9 +2,10 @@
 
 A gate that passes on what it cannot compare is worse than none. What two readings may differ in, and what is done:
 
-  the file itself, the mode, what was asked for  refused, always: edited, compared with itself, a scope read twice
+  the file itself, the mode, what was asked for  refused, always: edited, without a digest, compared with itself
   samples, scopes, settings, version             refused, and may be allowed by a person who knows why
   how many inputs and outputs, which was taken   likewise: another output may have come before the measured one
+  one of several inputs or outputs, not chosen   likewise: whatever the others do would pass
   both ends infinite, a bound that is no proof   likewise
   a new bound that holds on one path alone       likewise
   class, layers, names, weaker evidence          compared, and named in the line of the verdict
@@ -20,24 +21,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from normgauge.cli.one_path import PATH, WHY, holds_on_one_path
+from normgauge.cli.obstacles import ENDS, OF_ONE, PATH, Obstacle, chosen_ends, cure_sentence, obstacles_of
 from normgauge.core import reference
 from normgauge.core.bound import Evidence
 from normgauge.core.compare import NO_WEIGHTS, same_weights, wiring
 from normgauge.core.errors import ReadingError
-from normgauge.core.first_notes import measured_ends
+from normgauge.core.first_notes import ends_of_several
 from normgauge.core.reading import Reading
 from normgauge.core.spelled import LN10
 from normgauge.render.numbers import plural, shortened_names
 from normgauge.render.verdict import evidence_words
 
-ALLOWED = ("evidence", "infinite", "inputs", "outputs", PATH, "samples", "scopes", "settings", "version")
+ALLOWED = tuple(sorted((*OF_ONE, "evidence", "infinite", "samples", "scopes", "settings", "version")))
 SETTINGS = ("effort", "width", "balance")  # what else moves an upper bound; a search moves the lower end alone
 WEAK = (Evidence.ESTIMATED, Evidence.OBSERVED)
-ENDS = ("input", "output")
 NAMED = 3
 SHORT = len("sha256:") + 8
-Obstacle = tuple[str, str]  # the word that allows it, "" where nothing does, and a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +69,12 @@ class Gate:
             raise ReadingError(f"no gate is held: {sentence}")
         found = [*self._of_scopes(), *(item for pair in self.pairs for item in self._of_pair(*pair))]
         judged = [pair for pair in self.pairs if not _both_infinite(*pair)]
-        refused = [item for item in found if item[0] not in allowed]
+        refused = [item for item in found if item.word not in allowed]
         if refused or not judged:
-            raise ReadingError(_refusal(refused if judged else [("", said) for _, said in refused or found]))
+            raise ReadingError(_refusal(refused if judged else [o._replace(word="") for o in refused or found]))
         grown = [(growth(*pair) > limit, growth(*pair), pair) for pair in judged]
         above, by, pair = max(grown, key=lambda item: item[:2])
-        notes = [*dict.fromkeys(note for pair in judged for note in self._notes(*pair)), *(said for _, said in found)]
+        notes = [*dict.fromkeys(note for pair in judged for note in self._notes(*pair)), *(item.said for item in found)]
         told = f" ({'; '.join(dict.fromkeys(notes))})" if notes else ""
         return Verdict(
             not above, f"the upper bound, scope {pair[0].scope}, {growth_words(*pair, by)}; allowed are {limit:g}{told}"
@@ -88,6 +87,8 @@ class Gate:
         for name, side in zip(self.names, self._sides, strict=True):
             if any(reading.edited for reading in side):
                 yield f"{name} was edited after it was written; a change is accepted by copying a new reading over it"
+            elif any(reading.undigested for reading in side):
+                yield f"{name} is of schema 1, which has no digest that would show an edit; measure again"
             scopes = [str(reading.scope) for reading in side]
             for scope in dict.fromkeys(scope for scope in scopes if scopes.count(scope) > 1):
                 yield f"{name} holds {scopes.count(scope)} readings in scope {scope}; keep the one that counts"
@@ -96,42 +97,43 @@ class Gate:
         first, second = ({str(reading.scope) for reading in side} for side in self._sides)
         for name, alone in zip(self.names, (first - second, second - first), strict=True):
             if alone:
-                yield "scopes", f"{name} alone has scope {', '.join(sorted(alone))}"
+                yield Obstacle("scopes", f"{name} alone has scope {', '.join(sorted(alone))}")
 
     def _of_pair(self, a: Reading, b: Reading) -> Iterator[Obstacle]:
-        """What keeps two readings of one scope apart."""
+        """What keeps two readings of one scope apart, and what is in the way of the new one alone."""
+        unlike = [Obstacle(word, said) for word, said in self._differences(a, b)]
+        yield from unlike
+        for item in obstacles_of(b):
+            if item.word not in {other.word for other in unlike}:
+                place = f" in scope {b.scope}" * (item.word == PATH)
+                yield item._replace(said=f"in {self.names[1]} {item.said}{place}")
+
+    def _differences(self, a: Reading, b: Reading) -> Iterator[tuple[str, str]]:
         if a.mode != b.mode:
             yield "", self._unlike("was read in mode", a.mode, b.mode)
         for end in ENDS:
             if a.options.get(end) != b.options.get(end):
                 yield "", self._unlike(f"has as its {end}", *(_shown(r.options.get(end)) for r in (a, b)))
-        ends = [measured_ends(r.notes) for r in (a, b)]
-        for word in ends[0]:
-            if ends[0][word] != ends[1][word]:
-                yield word, self._unlike("has", ends[0][word], ends[1][word])
+            several = [_shown_ends(r, end) for r in (a, b)]
+            if several[0] != several[1]:
+                yield f"{end}s", self._unlike("has", *several)
         if a.scope.kind != "global" or a.together or b.together:
             yield from self._of_samples(a, b)
         for key in SETTINGS:
             if key in a.options and key in b.options and a.options[key] != b.options[key]:
-                yield (
-                    "settings",
-                    self._unlike(f"was measured with {key}", _shown(a.options[key]), _shown(b.options[key])),
-                )
+                shown = _shown(a.options[key]), _shown(b.options[key])
+                yield "settings", self._unlike(f"was measured with {key}", *shown)
         if a.version != b.version:
             yield "version", self._unlike("was measured by normgauge", a.version, b.version)
         if _both_infinite(a, b):
             parts = list(dict.fromkeys(f.name for f in (*b.unknown, *b.unbounded, *b.no_bound)))
             owing = f", owing to {shortened_names(parts, NAMED)}" if parts else ""
-            yield (
-                "infinite",
-                f"neither has a finite bound in scope {b.scope}{owing}, so a smaller one must be compared",
-            )
+            said = f"neither has a finite bound in scope {b.scope}{owing}, so a smaller one must be compared"
+            yield "infinite", said
         if b.evidence in WEAK and a.evidence != b.evidence:
             yield "evidence", self._unlike("has a bound that is", a.evidence, b.evidence)
-        if holds_on_one_path(b):
-            yield PATH, f"in {self.names[1]} {WHY} in scope {b.scope}"
 
-    def _of_samples(self, a: Reading, b: Reading) -> Iterator[Obstacle]:
+    def _of_samples(self, a: Reading, b: Reading) -> Iterator[tuple[str, str]]:
         silent = [name for name, reading in zip(self.names, (a, b), strict=True) if not reading.batch]
         if silent:
             yield "samples", f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say on which samples"
@@ -157,6 +159,7 @@ class Gate:
             yield f"other layers: {shortened_names(sorted(others), NAMED)}"
         elif wiring(a) != wiring(b):
             yield "the same layers wired in another way"
+        yield from chosen_ends(b)
         if a.input_name != b.input_name:
             yield f"the input {a.input_name} is called {b.input_name}"
         if _weakness(a) != _weakness(b):
@@ -171,11 +174,7 @@ class Gate:
 
 
 def _refusal(found: Sequence[Obstacle]) -> str:
-    words = list(dict.fromkeys(word for word, _ in found))
-    cures = [] if words == [PATH] else ["measure both alike"]  # there is no other way to measure such a model
-    cures += [] if "" in words else [f"allow it: {' '.join(f'--allow {word}' for word in words)}"]
-    cure = ", or ".join(cures)
-    return f"no gate is held: {'; '.join(dict.fromkeys(said for _, said in found))}. {cure[0].upper()}{cure[1:]}"
+    return f"no gate is held: {'; '.join(dict.fromkeys(item.said for item in found))}. {cure_sentence(found)}"
 
 
 def growth(a: Reading, b: Reading) -> float:
@@ -204,6 +203,12 @@ def _both_infinite(a: Reading, b: Reading) -> bool:
 def _samples(reading: Reading) -> str:
     count = "a batch" if reading.together else plural(len(reading.samples), "sample")
     return f"{count} ({reading.batch[:SHORT]})"
+
+
+def _shown_ends(reading: Reading, end: str) -> str:
+    """Whether there were several inputs or outputs, and which was measured."""
+    said = ends_of_several(reading.notes)[end]
+    return f"several {end}s ({said})" if said else f"one {end}"
 
 
 def _shown(value: Any) -> str:

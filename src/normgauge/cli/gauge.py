@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TextIO
 
 from normgauge.cli.arguments import open_network, parse_finite, parse_positive
-from normgauge.cli.one_path import PATH, WHY, check_allow, configure_path, holds_on_one_path
+from normgauge.cli.obstacles import OF_ONE, check_allow, chosen_ends, configure_allow, cure_sentence, obstacles_of
 from normgauge.cli.output import check_targets, complain, tell_gate, write_answer
 from normgauge.core import reference
 from normgauge.core.bound import Scope
@@ -43,7 +43,8 @@ examples:
   normgauge gauge net.py:build --batch net.py:batch --scope point --json - | python -m json.tool
 
 exit codes:
-  0 done   1 a mistake in what was given; with --fail-above, a bound that holds on one path of the data alone
+  0 done   1 a mistake in what was given; with --fail-above, a bound that holds on one path of the data alone, or is of
+  one of several outputs or inputs that none was chosen of
   2 --strict, and nothing is known of a part   3 above --fail-above
   4 a slope was found above a bound, which is taken back; it is returned whatever else applies
 """
@@ -80,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="exit code 3 when log10 of the upper bound exceeds this; the widest scope measured counts, which is "
         "global without --scope: give --scope to choose it",
     )
-    configure_path(parser)
+    configure_allow(parser, OF_ONE)
     parser.add_argument(
         "--effort",
         choices=("quick", "default", "long"),
@@ -171,16 +172,18 @@ def gauge_exit_code(found: list[Reading], strict: bool, limit: float | None, all
 
 
 def _held(reading: Reading, unknown: Iterable[str], limit: float, allowed: Sequence[str]) -> int:
-    """Whether a bound keeps a limit, told on one line; where it holds on one path alone, that must be allowed."""
+    """Whether a bound keeps a limit, told on one line; where it says too little for that, that must be allowed."""
     endless = reading.log_upper == math.inf
     shown = "infinite" if endless else ceil_log10(reading.log_upper)
     shown += f", since nothing is known of {', '.join(unknown)}" if unknown and endless else ""
     told = f"the upper bound, scope {reading.scope}, is {shown} ({evidence_words(reading)})"
     above = reading.log_upper / LN10 > limit
-    one_path = holds_on_one_path(reading)
-    if one_path and not above and PATH not in allowed:
-        complain(f"no limit is held: {told}: {WHY}. Allow it: --allow {PATH}")
+    found = list(obstacles_of(reading))
+    refused = [item for item in found if item.word not in allowed]
+    if refused and not above:
+        why = "; ".join(item.said for item in refused)
+        complain(f"no limit is held: {told}: {why}. {cure_sentence(refused)}")
         return NOT_HELD
-    told += f", {'above' if above else 'not above'} 10^{limit:g}{f'; {WHY}' * one_path}"
-    tell_gate("limit", not above, told)
+    told += f", {'above' if above else 'not above'} 10^{limit:g}"
+    tell_gate("limit", not above, "; ".join([told, *chosen_ends(reading), *(item.said for item in found)]))
     return ABOVE if above else OK

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from normgauge.cli.arguments import parse_finite, whole_parser
-from normgauge.cli.one_path import configure_path
+from normgauge.cli.obstacles import PATH, configure_allow
 
 HELP = "train many networks from one TOML file and compare them"
 EXAMPLES = """\
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="exit code 3 when log10 of a trial's upper bound exceeds this, 1 when a trial has none or used earlier "
         "code; the widest of measure.scopes counts",
     )
-    configure_path(parser)
+    configure_allow(parser, (PATH,))
     parser.add_argument("--out", metavar="DIR", help="folder for trials and results, instead of run.out")
     parser.add_argument(
         "--workers",

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from normgauge.cli.one_path import check_allow
+from normgauge.cli.obstacles import check_allow
 from normgauge.cli.output import (
     Report,
     check_targets,
@@ -71,6 +71,8 @@ def run_sweep(args: argparse.Namespace) -> int:
     folder = _folder(args, config, trials)
     if args.dry_run:
         _list_trials(config, trials, folder)
+        if args.fail_above is not None or args.fail_on_failed:
+            complain("--dry-run judges nothing: it runs no trial, and neither --fail-above nor --fail-on-failed counts")
         return 0
     if not args.show:
         _run_trials(args, config, trials, folder)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normgauge.cli.gauge import ABOVE, OK
-from normgauge.cli.one_path import PATH, WHY
+from normgauge.cli.obstacles import PATH, WHY
 from normgauge.core.bound import Scope
 from normgauge.core.spelled import LN10, ceil_log10
 from normgauge.render.numbers import plural, shortened_names

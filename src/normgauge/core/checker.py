@@ -285,10 +285,20 @@ def parse_text(text: str) -> Any:
         raise ValueError("the file is empty")
     if re.search(r"^(<{7}|>{7})( |$)", text, re.MULTILINE):
         raise ValueError("a merge conflict is in it: keep one of the two sides, as a whole")
-    try:
-        return json.loads(text, parse_constant=lambda word: f"the bare word {word}")  # no number: it will be named
+    twice: list[str] = []
+
+    def table(pairs: list[tuple[str, Any]]) -> Row:
+        found = dict(pairs)
+        twice.extend(key for key in found if len(pairs) > len(found) and [name for name, _ in pairs].count(key) > 1)
+        return found
+
+    try:  # a bare word is no number: it will be named
+        data = json.loads(text, parse_constant=lambda word: f"the bare word {word}", object_pairs_hook=table)
     except (RecursionError, ValueError) as error:
         raise ValueError(f"no JSON: {error}; was the file cut?") from None
+    if twice:
+        raise ValueError(f"{json.dumps(twice[0]):.40} stands twice in one object: was the file edited?")
+    return data
 
 
 def file_problem(data: Any) -> str:

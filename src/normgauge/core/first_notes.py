@@ -20,16 +20,15 @@ def measured_output(notes: Iterable[str]) -> str:
     return next((note.removeprefix(OUTPUT).partition(";")[0] for note in notes if note.startswith(OUTPUT)), "")
 
 
-def measured_ends(notes: Iterable[str]) -> dict[str, str]:
-    """Which input and which output were measured, and which were not, in words.
+def ends_of_several(notes: Iterable[str]) -> dict[str, str]:
+    """Which input and which output of several were measured and which were not, in words; "" where there is one.
 
-    >>> measured_ends(["measured output: 0; not measured: 1"])
-    {'inputs': 'one input', 'outputs': 'several outputs (measured output: 0; not measured: 1)'}
+    >>> ends_of_several(["measured output: 0; not measured: 1"])
+    {'input': '', 'output': 'measured output: 0; not measured: 1'}
     """
     said = list(notes)
     starts = {"input": INPUT, "output": OUTPUT}
-    found = {end: next((note for note in said if note.startswith(start)), "") for end, start in starts.items()}
-    return {f"{end}s": f"several {end}s ({note})" if note else f"one {end}" for end, note in found.items()}
+    return {end: next((note for note in said if note.startswith(start)), "") for end, start in starts.items()}
 
 
 def padding_notes(notes: Iterable[str]) -> list[str]:

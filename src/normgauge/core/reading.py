@@ -420,7 +420,8 @@ class Reading(Stored):
         Mapping[str, Any],
         OPTIONS,
         Told(
-            "what else was asked for, to measure it again: `input`, `output` (names or `null`), `balance`, `search`, "
+            "what else was asked for, to measure it again: `input`, `output` (the name given; `null` where none was "
+            "chosen, which a [gate](compare.md#a-gate) refuses where there are several), `balance`, `search`, "
             "`width`, `effort`",
             since=2,
             absent={},
@@ -550,6 +551,7 @@ class Reading(Stored):
             ),
         ]
     ] = ""  # made when the reading is written
+    undigested: bool = False  # read from a file of schema 1, which has no digest: nothing shows an edit; not stored
 
     @property
     def log_capacity(self) -> float:
@@ -701,12 +703,15 @@ class Reading(Stored):
     def from_json(cls, data: Any) -> Reading:
         """Rebuild a reading; the inverse of `to_json`. One of schema 1 says less, and its evidence is taken over.
 
+        No version wrote fields of schema 2 under schema 1: where they stand there, the file was edited.
+
         Raises:
             ReadingError: for another schema, a field that is missing or of the wrong kind, which is named, and a proof
                 that cannot be followed.
         """
         schema = data.get("schema") if isinstance(data, Mapping) else None
-        if schema not in (1, SCHEMA):
+        old = schema == 1 and schema is not True
+        if not old and schema != SCHEMA:
             raise ReadingError(
                 f"expected a reading of schema 1 or {SCHEMA}, got schema {schema!r} written by {_writer(data)}; "
                 f"open it with that version, or measure again with normgauge {__version__}"
@@ -714,8 +719,8 @@ class Reading(Stored):
         reading = super(Reading, cls).from_json(data)
         for sentence in graph(data) if reading.proof is not None else ():
             raise ReadingError(f"the reading's proof cannot be followed: {sentence}; was the file edited?")
-        edited = reading.edited or (schema == SCHEMA and data["digest"] != digest(data))
-        return judged_reading(dataclasses.replace(reading, edited=edited))
+        stale = not LATER.isdisjoint(data) if old else data["digest"] != digest(data)
+        return judged_reading(dataclasses.replace(reading, edited=reading.edited or stale, undigested=old))
 
     @classmethod
     def load(cls, path: str | Path) -> Reading:
@@ -725,6 +730,9 @@ class Reading(Stored):
             ReadingError: for a file that cannot be read or is no reading.
         """
         return cls.from_json(read_items(path)[0])
+
+
+LATER = frozenset(item.key for item in declared_fields(Reading) if item.told.since > 1)
 
 
 def _writer(data: Any) -> str:

@@ -60,6 +60,11 @@ def difference_verdict(difference: Difference) -> list[str]:
         sentences += [_cause(difference), weaker_sentence(difference)]
         sentences.append(_unreached(difference))
     sentences += [f"{name} was edited after it was written." for name, r in ends if r.edited and r.log_refuted is None]
+    sentences += [
+        f"{name} is of schema 1, which has no digest: nothing would show that its numbers were edited."
+        for name, r in ends
+        if r.undigested and not r.edited
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
