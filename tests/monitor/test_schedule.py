@@ -183,7 +183,7 @@ def proving_run(clock: Clock, steps: int, step: float, costs: dict[Level, float]
                 clock.now += parts[name]
                 plan.proving.spent += parts[name]
                 proved[name].append(number)
-            plan.share_out(number, sum(parts.values()), min(steps[-1] for steps in proved.values()))
+            plan.share_out(number, [(steps[-1], parts[name]) for name, steps in proved.items()])
         plan.settle(began, 0.0)
         armed = plan.due(number + 1)
     return plan, proved

@@ -374,7 +374,7 @@ class Monitor:
             if age is None:  # the first proof is on credit: the next one is due before it could be saved for
                 self._schedule.proving.earned += part.cost
             chosen.append(part)
-        self._schedule.share_out(self._number, self._instruments.norms.cost, self._instruments.norms.oldest)
+        self._schedule.share_out(self._number, self._instruments.norms.proofs)
         return chosen
 
     def _send(

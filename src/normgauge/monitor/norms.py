@@ -7,6 +7,7 @@ directions a layer (`warm`), and an upper end belongs to the weights it was prov
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -52,9 +53,9 @@ TOGETHER = (4096, 16384)
 TALLEST = 4  # long sides for each short one of a matrix that a device measures together with others of that short side
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
-MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**19
+MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**20
 
-JUMP = 1.5  # factor by which what a proof is expected to cost may rise at a time
+REMEMBERED = 3  # proofs of a part from which what the next one costs is taken
 
 MOST_READ = 2**24  # the same for what is read in one go by a graph, which holds its memory
 
@@ -188,13 +189,15 @@ class Part:
         group: theirs.
         rows: the layers.
         proved: the step of the last proof.
-        cost: seconds that took, on the host or on the device, whichever was longer.
+        cost: seconds that one takes, on the host or on the device, whichever is longer.
+        taken: on the host, by the last few.
     """
 
     group: Group
     rows: list[int]
     proved: int | None = None
     cost: float = 0.0
+    taken: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def prove(self, weights: Sequence[Tensor], step: int, chance: float, seed: int) -> Begun:
         """Begin the proof of each layer's norm as it is now."""
@@ -299,15 +302,9 @@ class Norms:
         return max((group.gained for group in self.groups if group.gained is not None), default=None)
 
     @property
-    def cost(self) -> float:
-        """Seconds that proving every layer once takes; 0 before all were proved."""
-        costs = [part.cost for part in self.parts]
-        return sum(costs) if all(costs) else 0.0
-
-    @property
-    def oldest(self) -> int:
-        """The step of the oldest of the last proofs."""
-        return min((0 if part.proved is None else part.proved for part in self.parts), default=0)
+    def proofs(self) -> list[tuple[int, float]]:
+        """For what is proved together the step of the last proof, 0 before there was one, and seconds that it takes."""
+        return [(part.proved or 0, part.cost) for part in self.parts]
 
     def provable(self, step: int) -> list[Part]:
         """Parts that may be proved at this step, the oldest proofs first: those that spend a chance once in a slot."""
@@ -321,7 +318,8 @@ class Norms:
     def book(self, part: Part, begun: Begun, seconds: float) -> None:
         """Note that the proof of one part was begun, what it took and what it spends."""
         part.proved = begun.step
-        part.cost = min(seconds, JUMP * part.cost) if part.cost else seconds  # one that went wrong is no measure
+        part.taken.append(seconds)
+        part.cost = sorted(part.taken)[(len(part.taken) - 1) // 2]  # any of them may have been interrupted
         if begun.chance:
             self._slots.update(dict.fromkeys(part.rows, begun.step // SLOT))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next reading comes half as late again
-EARLY = 5  # steps before that a line is wanted for it
+EARLY = 4  # steps before that a line is wanted for it
 
-WORTH = 4  # lines' worth of proofs that a line is taken for where the budget has not enough: most goes to proofs
+LOAN = 0.15  # of a proof of every layer, on which what is late is proved: rests need lines of their own from then on
+
+WORTH = 10  # lines' worth of proofs that a line is taken for where the budget has not enough: most goes to proofs
 
 
 @dataclass(slots=True)
@@ -45,21 +48,27 @@ class Rotation:
 
     Attributes:
         account: what proofs are paid from.
-        seconds: that a proof of every layer takes; 0 where that is not known.
-        oldest: the step of the oldest proof; None before there are any.
+        proofs: for each, the step of the last one and seconds that it takes, 0 where that is not known.
         short: whether the budget has not enough for lines and proofs as often as wanted.
     """
 
     account: Account
-    seconds: float = 0.0
-    oldest: int | None = None
+    proofs: Sequence[tuple[int, float]] = ()
     short: bool = False
     _next: float = 0.0  # seconds of the proof that was asked for last, which is the next one where it was not taken
     _whole: bool = True  # whether the account had a proof of every layer when this reading began
+    _worth: bool = True  # whether it had most of that, or as many lines' worth as a line is taken for
 
-    def reads(self) -> None:
-        """Note that a reading begins."""
+    @property
+    def seconds(self) -> float:
+        """Seconds that a proof of every layer takes; 0 where that is not known."""
+        costs = [cost for _, cost in self.proofs]
+        return sum(costs) if all(costs) else 0.0
+
+    def reads(self, line: float) -> None:
+        """Note that a reading begins, of which a light one takes so many seconds."""
         self._whole = self.account.affords(self.seconds)
+        self._worth = self.account.affords((1 - LOAN) * min(self.seconds, WORTH * line))
 
     def takes(self, cost: float, age: int | None, apart: int) -> bool:
         """Whether a proof is taken at this reading.
@@ -70,11 +79,14 @@ class Rotation:
             apart: steps until the next reading, about.
         """
         self._next = cost
-        if age is not None and age + AHEAD * apart <= PROOF_STEPS:
+        if age is None:
+            return self.account.affords(cost)
+        if age + AHEAD * apart <= PROOF_STEPS:
             return False  # the reading after this one is early enough
-        if age is not None and age + EARLY < PROOF_STEPS and not self._whole:
+        if age + EARLY < PROOF_STEPS and not self._whole:
             return False  # some would be left behind, and need a line of their own soon
-        return self.account.affords(cost)
+        late = age + apart > PROOF_STEPS
+        return self._worth and self.account.affords(cost - LOAN * self.seconds * late)
 
     def renewed_at(self, step: int, line: float, unpaid: float, passed: float) -> int | None:
         """The step at which a line is worth taking for proofs: they are due, and the account affords both.
@@ -88,12 +100,14 @@ class Rotation:
         Returns:
             None where no proof was taken yet, or nothing is earned.
         """
-        if self.oldest is None:
+        if not self.proofs:
             return None
-        proofs = max(self._next, min(self.seconds, WORTH * line)) if self.short else self.seconds
+        due = max(step, min(at for at, _ in self.proofs) + PROOF_STEPS - EARLY)
+        proofs = sum(cost for at, cost in self.proofs if at + PROOF_STEPS <= due + 2 * EARLY)
+        if self.short:
+            proofs = max(self._next, min(proofs, WORTH * line))
         lacking = max(0.0, proofs + unpaid - self.account.left)
         earned = self.account.share * passed
         if lacking and not earned:
             return None
-        saved_at = step + math.ceil(lacking / earned) if lacking else step
-        return max(self.oldest + PROOF_STEPS - EARLY, saved_at)
+        return max(due, step + math.ceil(lacking / earned) if lacking else step)

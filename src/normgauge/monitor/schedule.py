@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from normgauge.monitor.rotation import PROOF_STEPS, Account, Rotation
@@ -125,7 +125,7 @@ class Schedule:
             self._alert = step
         self._apart = max(step - self._last, self._apart) if self.level is Level.ALERT else step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
-        self._rotation.reads()
+        self._rotation.reads(self._cost_of(Level.LIGHT))
         self.readings += 1
 
     def by_count(self, step: int) -> Level:
@@ -214,20 +214,19 @@ class Schedule:
             return age is None or age + self._every > PROOF_STEPS
         return self._rotation.takes(cost, age, max(self._apart, GAP))
 
-    def share_out(self, step: int, proofs: float, oldest: int) -> None:
+    def share_out(self, step: int, proofs: Sequence[tuple[int, float]]) -> None:
         """Share the budget out between readings and proofs, so that both come as often as wanted where it has that.
 
         Args:
             step: of this reading.
-            proofs: seconds that proving every layer once takes; 0 where that is not known.
-            oldest: the step of the oldest proof.
+            proofs: for each, the step of the last one and seconds that it takes.
         """
-        self._rotation.seconds, self._rotation.oldest = proofs, oldest
-        done = step - self._first
-        if self._every is not None or not (proofs and done and self._passed):
+        self._rotation.proofs = proofs
+        done, seconds = step - self._first, self._rotation.seconds
+        if self._every is not None or not (seconds and done and self._passed):
             return
         passes = self._passed / done * PROOF_STEPS  # seconds until every layer is to be proved again
-        wanted, line = ROOM * proofs / passes, ROOM * self._cost_of(Level.LIGHT) / passes
+        wanted, line = ROOM * seconds / passes, ROOM * self._cost_of(Level.LIGHT) / passes
         both = self._budget * (READING + PROVING)
         self._rotation.short = wanted + line > ROOM * both
         if done > 2 * DENSE_STEPS:  # by then the costs are known

@@ -23,9 +23,11 @@ CHANCE_FROM, CHANCE_WIDTH = 2500, 0.01
 SMALL_ORDER = 160
 """Up to this order numpy's Cholesky is the faster one on a processor."""
 
-PANEL, PANEL_APART, PANELS_FROM = 96, 160, 640
-"""Columns of a Cholesky factor that are made at a time, in small matrices whose rows lie a power of two apart, and the
-order above which they are not made all at once."""
+PANEL, PANELS_FROM = 96, 640
+"""Columns of a Cholesky factor that are made at a time, and the order above which they are not made all at once."""
+
+ALIKE, BEHIND = 256, 16
+"""Rows so many numbers apart fall on the same places of a cache; so many more rows and columns set them apart."""
 
 TOGETHER = 1024
 """Rows of the matrices that it is asked of at once: where one has no factor, all of these are tried again."""
@@ -120,11 +122,19 @@ def proved_below(product: Tensor, level: Tensor | float) -> Tensor:
 def runs_to_its_end(matrix: Tensor) -> bool:
     """Whether Cholesky factorizes a Hermitian matrix on a CPU; of it, only the lower triangle is read, and overwritten.
 
-    By panels where LAPACK's own takes twice as long: large ones, and those whose rows lie a power of two apart. Entries
-    are the same sums, added up in another order, and proofs hold in any.
+    By panels where LAPACK's own takes twice as long: large ones. Entries are the same sums, added up in another order,
+    and proofs hold in any. Smaller ones whose rows fall on the same places of a cache are made a little larger, by ones
+    on the diagonal behind them, of which no other entry depends.
     """
     order = len(matrix)
-    panel = PANEL if order > PANELS_FROM else PANEL_APART if order % 256 == 0 else order
+    if order <= PANELS_FROM:
+        if order % ALIKE == 0:
+            larger = matrix.new_zeros(order + BEHIND, order + BEHIND)
+            larger.diagonal()[order:] = 1
+            larger[:order, :order] = matrix
+            matrix = larger
+        return not torch.linalg.cholesky_ex(matrix).info
+    panel = PANEL
     for first in range(0, order, panel):
         last = first + panel
         factor, info = torch.linalg.cholesky_ex(matrix[first:last, first:last])
