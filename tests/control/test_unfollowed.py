@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import ctypes
 import dataclasses
+import enum
 import functools
+import io
+import itertools
+import logging
 import math
+import pathlib
+import random
+import re
+import threading
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy
@@ -16,6 +28,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normgauge as ng
+from normgauge.control.plan import Plan
+from normgauge.control.unfollowed import Likeness
 
 
 class Two(nn.Module):
@@ -344,3 +358,174 @@ def test_a_path_that_depends_on_the_data_is_said_and_nothing_is_proved(name: str
 
     cap = ng.cap(Net(), 255 * torch.rand(10, 8) + 2, log10=-2.5)
     assert cap() == math.inf and any("not every input takes the path" in why for why in cap.unfollowed)
+
+
+class Named(float):
+    """A number with attributes."""
+
+    note: list[float]
+
+
+class Kind(type):
+    """A metaclass with an attribute."""
+
+    k = 1.0
+
+
+class Keeps:
+    """One attribute."""
+
+    k: Any = 1.0
+
+
+KEPT = Keeps()  # alive while a model refers to it weakly
+
+
+def settings() -> Any:
+    """A class that is held as a value; it is new, so that it may be changed."""
+
+    class Base(metaclass=Kind):
+        k = 1.0
+
+    class Settings(Base):
+        table: ClassVar[list[float]] = [1.0]
+
+        @classmethod
+        def get(cls) -> float:
+            return cls.k
+
+    return Settings
+
+
+def closed_over(what: Any) -> Callable[[], Any]:
+    return lambda: what
+
+
+def named_number() -> Named:
+    made = Named(1.0)
+    made.note = [1.0]
+    return made
+
+
+def holding_net(what: Any) -> Any:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    net.what = what
+    return net
+
+
+CLASSES: dict[str, Callable[[Any], Any]] = {
+    "as an attribute": lambda cls: cls,
+    "in a list": lambda cls: [cls],
+    "in a table": lambda cls: {"cls": (cls,)},
+    "closed over": closed_over,
+    "its method": lambda cls: cls.get,
+    "of an object": lambda cls: cls(),
+    "an attribute of a class": lambda cls: type("Outer", (), {"cls": cls, "__module__": __name__}),
+}
+CHANGED: dict[str, Callable[[Any], object]] = {
+    "its attribute": lambda cls: setattr(cls, "k", 50.0),
+    "an attribute of its base": lambda cls: setattr(cls.__mro__[1], "k", 50.0),
+    "its list": lambda cls: cls.table.append(50.0),
+    "a new attribute": lambda cls: setattr(cls, "other", 50.0),
+    "its bases": lambda cls: setattr(cls, "__bases__", (cls.__bases__[0], type("Other", (), {}))),
+    "its metaclass": lambda cls: setattr(type(cls), "k", type(cls).k + 50.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+@pytest.mark.parametrize("way", CLASSES)
+def test_a_class_that_is_held_is_compared(way: str, change: str) -> None:
+    cls = settings()
+    likeness = Likeness(holding_net(CLASSES[way](cls)), FEW)
+    assert not likeness.changes()
+    CHANGED[change](cls)
+    assert likeness.changes()
+
+
+FEW = Plan([], [], (), [])
+OUT_OF_SIGHT: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "the factory of a table": (lambda: collections.defaultdict(list), lambda w: setattr(w, "default_factory", dict)),
+    "an attribute of a number": (named_number, lambda w: w.note.append(50.0)),
+    "what is referred to weakly": (lambda: weakref.ref(KEPT), lambda w: setattr(w(), "k", w().k + 50.0)),
+    "a list behind an iterator": (lambda: iter([[1.0]]), lambda w: w.__reduce__()[1][0][0].append(50.0)),
+    "a counter": (lambda: itertools.count(1), next),
+    "an array of ctypes": (lambda: (ctypes.c_double * 1)(1.0), lambda w: w.__setitem__(0, 50.0)),
+    "a number of ctypes": (lambda: ctypes.c_double(1.0), lambda w: setattr(w, "value", 50.0)),
+    "bytes": (lambda: io.BytesIO(b"1"), lambda w: w.write(b"2")),
+    "Python's generator": (lambda: random.Random(0), lambda w: w.random()),
+    "torch's generator": (torch.Generator, lambda w: w.manual_seed(1)),
+    "numpy's generator": (lambda: numpy.random.RandomState(0), lambda w: w.seed(1)),
+    "numpy's new generator": (lambda: numpy.random.default_rng(0), lambda w: w.random()),
+    "memory": (lambda: torch.ones(1).untyped_storage(), lambda w: w.__setitem__(3, 64)),
+    "strides": (lambda: torch.ones(2, 2), lambda w: w.t_()),
+    "a distribution": (lambda: torch.distributions.Normal(0.0, 1.0), lambda w: w.scale.fill_(50.0)),
+    "a bound method of a list": (lambda: [1.0].append, lambda w: w(50.0)),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_SIGHT)
+def test_what_pickle_would_keep_is_compared(name: str) -> None:
+    make, change = OUT_OF_SIGHT[name]
+    what = make()
+    likeness = Likeness(holding_net(what), FEW)
+    assert not likeness.changes()
+    change(what)
+    assert likeness.changes() == ["the model: it has changed since it was traced; make the cap anew"]
+
+
+@pytest.mark.parametrize(
+    "what", [(one for one in "ab"), weakref.proxy(KEPT), threading.local(), {}.values(), super(Keeps, KEPT)]
+)
+def test_what_nobody_can_compare_is_named(what: Any) -> None:
+    changes = Likeness(holding_net([what]), FEW).changes()
+    assert len(changes) == 1 and "it holds " in changes[0] and "whether that changes cannot be seen" in changes[0]
+
+
+def test_what_cannot_be_compared_proves_nothing() -> None:
+    model = Two(lambda s, x: s.b(s.a(x)))
+    model.view = closed_over(one for one in "ab")
+    cap = ng.cap(model, torch.randn(6, 4), log10=1.0)
+    assert cap.unfollowed and cap() == math.inf and "generator" in str(cap)
+
+
+class Mode(enum.Enum):
+    """A choice."""
+
+    A = "a"
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    yield
+
+
+def ordinary() -> list[Any]:
+    """What models hold, and use, and are the same afterwards."""
+    weight = nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    optimizer = torch.optim.Adam([weight])
+    handle = nn.ReLU().register_forward_hook(lambda *given: None)
+    kinds = [Mode, Config, nn.ReLU, torch.nn.functional, list[int], int | str, Callable[[], int], collections.Counter]
+    values = [Mode.A, Config(), torch.channels_last, torch.finfo(torch.float32), pathlib.Path("a"), re.compile("a")]
+    functions = [torch.relu, F.gelu, numpy.add, torch.ops.aten.relu, quietly()(len), torch.no_grad()(lambda: 1)]
+    others = [
+        logging.getLogger("a"),
+        optimizer,
+        torch.optim.lr_scheduler.StepLR(optimizer, 1),
+        threading.Lock(),
+        handle,
+    ]
+    return [kinds, values, functions, others, object(), numpy.float64(1.0), torch.autocast("cpu", enabled=False)]
+
+
+def test_what_models_usually_hold_stays_the_same_while_they_train() -> None:
+    held = ordinary()
+    likeness = Likeness(holding_net(held), FEW)
+    assert not likeness.changes()
+    log, optimizer, schedule, lock, _ = held[3]
+    log.isEnabledFor(10)
+    optimizer.step()
+    schedule.step()
+    with lock, held[-1]:
+        assert str(held[1][4]) == "a" and held[2][4]("ab") == 2 and held[2][5]() == 1
+    assert not likeness.changes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +11,7 @@ from normgauge.advice.whatif.exchange import ModuleChange, append_normalizer, at
 from normgauge.advice.whatif.fresh import fresh_normalizer
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.tried import of_module
+from normgauge.instrument.trace.copied import copied
 
 WIDTHS = ("out_features", "out_channels", "num_features", "num_channels", "embedding_dim")
 
@@ -34,7 +34,7 @@ def insert_norm(model: nn.Module, places: str | Sequence[str], kind: str, *, gro
     Raises:
         InputError: for a path that leads nowhere, or a layer whose width is not known.
     """
-    twin = copy.deepcopy(model)
+    twin = copied(model)
     for place in [places] if isinstance(places, str) else places:
         try:
             layer = at_path(twin, place)

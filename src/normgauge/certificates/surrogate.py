@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from normgauge.certificates.facts.reads import refuse_unpaid
 from normgauge.certificates.facts.sample import DataSample, device_of
 from normgauge.certificates.scores.norms import multiplications
 from normgauge.core.errors import InputError
+from normgauge.instrument.trace.copied import copied
 from normgauge.instrument.trace.untouched import unwrap
 from normgauge.lab.training import train
 from normgauge.lab.zoo import Split
@@ -117,10 +117,7 @@ def eval_copy(model: nn.Module) -> nn.Module:
     Raises:
         InputError: for a network that cannot be copied.
     """
-    try:
-        return copy.deepcopy(unwrap(model)).eval()
-    except (RuntimeError, TypeError, AttributeError) as error:
-        raise InputError(f"{type(model).__name__} cannot be copied: {error}") from error
+    return copied(unwrap(model)).eval()
 
 
 def _learnt(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

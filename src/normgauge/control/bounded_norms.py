@@ -7,7 +7,6 @@ LayerNorm is the case φ = √ε without a cap, so each converts from and to the
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.normalizer import Normalizer
+from normgauge.instrument.trace.copied import copied
 
 FLOOR = 0.5
 
@@ -180,7 +180,7 @@ def bounded(model: nn.Module, constant: float = 2.0, floor: float = FLOOR) -> nn
         InputError: for constants that are not positive, and a model without such a normalizer.
     """
     return _exchanged(
-        copy.deepcopy(model),
+        copied(model),
         lambda module: None if (kind := _bounded_kind(module)) is None else kind(module, constant, floor),
         "LayerNorm, RMSNorm or GroupNorm",
     )
@@ -193,7 +193,7 @@ def unbounded(model: nn.Module) -> nn.Module:
         InputError: for a model without a bounded normalizer.
     """
     return _exchanged(
-        copy.deepcopy(model),
+        copied(model),
         lambda module: module.standard() if isinstance(module, BoundedNorm) else None,
         "bounded normalizer",
     )

@@ -55,7 +55,7 @@ class Cap:
         fixed = [term.name for term in plan.maps if not movable(term) and not term.weight.frozen]
         computed = (f"{name}: its weight is computed from other tensors, and counts as it is" for name in fixed)
         self.uncontrolled = (*plan.uncontrolled, *computed)
-        self.unfollowed = self._unfollowed
+        self.unfollowed = (*self._unfollowed, *likeness.changes())
         self.log10, self.controlled, self.calls, self.in_reach = math.inf, math.inf, 0, True
         self._batches = {norm.name: norm.batches for norm in plan.normalizers}
         self.taken: dict[str, float] = {}
@@ -99,7 +99,7 @@ class Cap:
             return f"no bound is known before the first call; budget 10^{self.budget:g}"
         head = f"folded bound 10^{self.controlled:.3f} under a budget of 10^{self.budget:g}"
         if self.unfollowed or not self.controlled < math.inf:
-            why = "; ".join(self.unfollowed) or "a weight is no number, or a gain is infinite"
+            why = "; ".join(map(clean, self.unfollowed)) or "a weight is no number, or a gain is infinite"
             return (
                 f"no bound is proved ({why}); the budget of 10^{self.budget:g} is held against what is followed alone"
             )
@@ -249,6 +249,7 @@ def cap(model: nn.Module, batch: Any, *, log10: float, clip: float = CLIP, rules
     if not plan.maps:
         raise InputError("the model has no linear map whose weight could be controlled")
     unfollowed = unfollowed_steps(plan, model, batch, rules)
-    if unfollowed:
-        log.warning("cap proves no bound of this model: %s", "; ".join(map(clean, unfollowed)))
-    return Cap(plan, log10, clip, unfollowed, Likeness(model, plan))
+    made = Cap(plan, log10, clip, unfollowed, Likeness(model, plan))
+    if made.unfollowed:
+        log.warning("cap proves no bound of this model: %s", "; ".join(map(clean, made.unfollowed)))
+    return made

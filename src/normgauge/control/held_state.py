@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import copyreg
 import functools
+import pathlib
+import re
+import struct
 import sys
+import threading
 import types
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +33,21 @@ SAMPLE = 2**16
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, range, slice)
 MODULE_KEYS = frozenset(vars(nn.Module()))
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")
-SIMPLE = ("types", "argparse", "collections")  # of the standard library: objects that are nothing but their attributes
+FIXED = (
+    *(getattr(types, name) for name in dir(types) if name.endswith(("DescriptorType", "CodeType", "ModuleType"))),
+    *(type(Ellipsis), type(NotImplemented), types.GenericAlias, types.UnionType, re.Pattern, pathlib.PurePath),
+    *(torch.finfo, torch.iinfo, torch.Stream, torch.Event, torch.jit.ScriptFunction),
+    *(type(threading.Lock()), type(threading.RLock())),
+)
+"""Classes whose objects never change, or whose changes no output shows."""
+
+TORCH = ("amp", "autograd", "distributed", "jit", "optim", "profiler", "utils.hooks")
+COMPILER = ("_dynamo", "_functorch", "_inductor", "_ops")
+BESIDE = ("logging.", *(f"torch.{name}." for name in (*TORCH, *COMPILER)))
+"""Modules whose objects are beside a model's numbers: what it is trained, shared out, compiled and logged with."""
+
+BARE = frozenset((list, tuple, dict, set, frozenset, deque, torch.Size))  # containers without attributes
+SCALARS = (bool, int, float, complex, str, bytes)
 TOOLS = frozenset(("torch", "numpy", "normgauge")) | frozenset(sys.stdlib_module_names)
 
 
@@ -63,6 +83,18 @@ class Bytes:
     __hash__ = None  # type: ignore[assignment]  # what is compared by contents has no place in a set
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Unknown:
+    """Something that nobody knows how to compare: it is the same as nothing, itself included."""
+
+    what: str
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]  # what is compared by contents has no place in a set
+
+
 def _equal(before: Tensor, now: Tensor) -> bool:
     if before.dtype != now.dtype or before.shape != now.shape:
         return False
@@ -75,9 +107,10 @@ State = dict[str, list[Any]]
 def held_state(model: nn.Module, followed: Set[int]) -> State:
     """Return, by the path of the module that holds it, every leaf of what a model holds and is no parameter of it.
 
-    Attributes of modules, in containers and plain objects too, and of their classes outside torch and the standard
-    library, functions with what they close over, hooks by identity, and `forward` of every class. ``followed`` are
-    ids of normalizers whose running statistics count as they are at any time.
+    Attributes of modules, in containers and objects too, classes outside torch and the standard library, whether
+    something is of them or they are held themselves, functions with what they close over, hooks by identity, and
+    `forward` of every class; of compiled code what pickle would keep. ``followed`` are ids of normalizers whose running
+    statistics count as they are at any time.
     """
     return _Walk(model, followed).state()
 
@@ -109,7 +142,7 @@ class _Walk:
         while self.stack:
             if len(self.seen) > MOST:
                 self.stack.clear()
-                self.leaves.append(Same(object()))  # equal to nothing: what is not looked at may have changed
+                self.leaves.append(Unknown(f"more than {MOST} objects"))
                 return
             self._look(self.stack.pop())
 
@@ -118,7 +151,9 @@ class _Walk:
 
     def _look(self, item: Any) -> None:
         kind = type(item)
-        if kind in PLAIN:
+        if kind is Same:
+            self.leaves.append(item)
+        elif kind in PLAIN:
             self.leaves.append((kind, repr(item) if kind in (float, complex) else item))
         elif id(item) in self.parameters:
             self.leaves.append(("parameter", self.parameters[id(item)]))
@@ -140,13 +175,16 @@ class _Walk:
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(item, numpy.ndarray):
             self._array(item)
-        elif _has_parts(type(item)):
-            self._object(item)
-        else:
+        elif _stands_for_itself(type(item)):
             self.leaves.append(Same(item))
+        else:
+            self._object(item)
 
     def _ways(self) -> Iterator[tuple[Any, Callable[[Any], None]]]:
+        yield (*weakref.ProxyTypes, super), self._unknown
+        yield type, self._class
         yield Tensor, self._tensor
+        yield (torch.UntypedStorage, torch.TypedStorage), self._storage
         yield nn.Module, self._module
         yield Mapping, self._mapping
         yield (list, tuple, deque), self._sequence
@@ -154,16 +192,36 @@ class _Walk:
         yield types.FunctionType, self._function
         yield types.MethodType, lambda item: self._later([item.__func__, item.__self__])
         yield (staticmethod, classmethod), lambda item: self._later([item.__func__])
-        yield weakref.ReferenceType, lambda item: self.leaves.append(type(item))
-        yield (int, float, complex, str, bytes), lambda item: self.leaves.append(Same(item))  # of a class of its own
+        yield (types.BuiltinFunctionType, types.MethodWrapperType), self._builtin
+        yield weakref.ReferenceType, lambda item: self._later([type(item), item()])
+        yield SCALARS, self._scalar
         yield property, lambda item: self._later([item.fget])
         yield functools.cached_property, lambda item: self._later([item.func])
         yield functools.partial, lambda item: self._later([item.func, item.args, item.keywords])
+        yield contextlib._GeneratorContextManager, lambda item: self._later([item.func, item.args, item.kwds])
         yield functools._lru_cache_wrapper, lambda item: self._later([item.__wrapped__])
         yield (bytearray, array.array, memoryview), lambda item: self.leaves.append((type(item), bytes(item)))
 
     def _tensor(self, tensor: Tensor) -> None:
         self.leaves.append(_tensor_bytes(tensor))
+
+    def _storage(self, item: Any) -> None:
+        memory = item if isinstance(item, torch.UntypedStorage) else item.untyped()
+        self._tensor(torch.empty(0, dtype=torch.uint8, device=memory.device).set_(memory))
+
+    def _unknown(self, item: Any) -> None:
+        self.leaves.append(Unknown(f"{type(item).__module__}.{type(item).__qualname__}"))
+
+    def _builtin(self, item: Any) -> None:
+        """A function of compiled code by its name, and the object it is a method of."""
+        self.leaves.append(item.__qualname__)
+        self._later([item.__self__])
+
+    def _scalar(self, item: Any) -> None:
+        """A number or text of a class of its own: its value and its attributes."""
+        kind = next(kind for kind in SCALARS if isinstance(item, kind))
+        self.leaves.append(kind.__repr__(item))
+        self._attributes(item)
 
     def _array(self, item: Any) -> None:
         """The bytes of a numpy array, or the objects in it."""
@@ -203,10 +261,14 @@ class _Walk:
             self._later(sorted(item, key=lambda part: (type(part).__qualname__, id(part))))
         self._attributes(item)
 
-    def _attributes(self, item: Any) -> None:
-        """What a container of a class of its own has besides its contents."""
-        if _has_parts(type(item)):
-            self._object(item)
+    def _attributes(self, item: Any) -> bool:
+        """The class of an object and its attributes, in slots too; whether it has some."""
+        if type(item) in BARE:
+            return False
+        parts = {**dict(_slots(item)), **_table_of(item)}
+        self._later([type(item), item.default_factory if isinstance(item, defaultdict) else None])
+        self._table(parts)
+        return bool(parts)
 
     def _function(self, function: types.FunctionType) -> None:
         """Code, defaults and what it closes over; not the globals it reads."""
@@ -222,24 +284,32 @@ class _Walk:
         self._later([function.__defaults__, function.__kwdefaults__, *closed, *vars(function).values()])
 
     def _object(self, item: Any) -> None:
-        """The attributes of an object, in slots too, and of its classes."""
-        self.leaves.append(Same(type(item)))
-        parts = {**dict(_slots(item)), **getattr(item, "__dict__", {})}
-        if not parts or not all(cls is object or _has_parts(cls) for cls in type(item).__mro__):
-            self.leaves.append(Same(item))  # what it holds out of sight is another's
-        self._table(parts)
-        self._classes(type(item))
+        """The attributes of an object, and of what compiled code keeps out of sight as much as pickle would keep."""
+        has_parts = self._attributes(item)
+        if _hides(type(item)):
+            self._out_of_sight(item)
+        elif not has_parts:
+            self.leaves.append(Same(item))
+
+    def _out_of_sight(self, item: Any) -> None:
+        try:
+            way = copyreg.dispatch_table.get(type(item))
+            kept = item.__reduce_ex__(4) if way is None else way(item)
+            parts = [Same(item)] if isinstance(kept, str) else [*kept[:3], *map(list, filter(None, kept[3:5]))]
+        except Exception:  # compiled code that tells nothing
+            self._unknown(item)
+        else:
+            self._later(parts)
 
     def _table(self, table: Mapping[str, Any]) -> None:
         self._later([part for key in sorted(table, key=str) for part in (key, table[key])])
 
-    def _classes(self, kind: type) -> None:
-        for cls in kind.__mro__:
-            if id(cls) in self.seen or not _own(cls):
-                continue
-            self.seen[id(cls)] = len(self.seen)
-            plain = {k: v for k, v in vars(cls).items() if not _hidden(k) or isinstance(v, types.FunctionType)}
-            self._table(plain)
+    def _class(self, kind: type) -> None:
+        """A class and its bases by identity; of a model's own, and of metaclasses of its own, the attributes too."""
+        self.leaves.append([Same(cls) for cls in kind.__mro__])
+        self._later([cls for cls in (*kind.__mro__[1:], type(kind)) if _own(cls)])
+        if _own(kind):
+            self._table({k: v for k, v in vars(kind).items() if not _hidden(k) or isinstance(v, types.FunctionType)})
 
     def _module(self, module: nn.Module) -> None:
         """Settings, hooks, buffers, which parameters and modules there are, and the code of `forward`."""
@@ -251,10 +321,9 @@ class _Walk:
         self.leaves.append([(k, None if p is None else p.shape) for k, p in module._parameters.items()])
         inside = {key: Same(part) for key, part in module._modules.items()}
         hidden = {**module._parameters, **module._modules} if id(module) not in self.registered else {}
-        self.leaves += [list(inside), type(module), _forward(type(module))]
+        self.leaves += [list(inside), _forward(type(module))]
         self._table(held)
-        self._later([buffers, hidden])
-        self._classes(type(module))
+        self._later([buffers, hidden, type(module)])
 
 
 def _tensor_bytes(tensor: Tensor) -> Bytes | tuple[object, ...]:
@@ -263,6 +332,7 @@ def _tensor_bytes(tensor: Tensor) -> Bytes | tuple[object, ...]:
     data = tensor.detach()
     if data.layout != torch.strided or data.is_quantized or data.is_nested or data.device.type == "meta":
         return said, Same(tensor), version
+    said = f"{said} {data.stride()}"
     if data.numel() * data.element_size() <= WHOLE:
         return Bytes(said, data)
     entries = data.untyped_storage().nbytes() // data.element_size()
@@ -282,15 +352,43 @@ def _hooks(hooks: Mapping[int, Any]) -> list[Same]:
 
 
 def _slots(item: Any) -> Iterator[tuple[str, Any]]:
-    for cls in type(item).__mro__:
+    """The slots that are filled, by name."""
+    for name, place in _places(type(item)):
+        try:
+            yield name, place.__get__(item)
+        except AttributeError:  # not filled yet
+            continue
+
+
+def _places(kind: type) -> Iterator[tuple[str, Any]]:
+    for cls in kind.__mro__:
         names = vars(cls).get("__slots__", ())
         for name in (names,) if isinstance(names, str) else tuple(names):
             found = vars(cls).get(f"_{cls.__name__.lstrip('_')}{name}" if _private(name) else name)
             if isinstance(found, types.MemberDescriptorType):
-                try:
-                    yield name, found.__get__(item)
-                except AttributeError:  # not filled yet
-                    continue
+                yield name, found
+
+
+def _table_of(item: Any) -> dict[str, Any]:
+    """The table of an object's attributes, whatever its class answers when it is asked for one."""
+    try:
+        found = object.__getattribute__(item, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _stands_for_itself(kind: type) -> bool:
+    """Whether objects of a class are compared by identity."""
+    if kind is object or (issubclass(kind, FIXED) and not _own(kind)):
+        return True
+    return any(f"{cls.__module__}.".startswith(BESIDE) for cls in kind.__mro__)
+
+
+def _hides(kind: type) -> bool:
+    """Whether objects of a class hold more than attributes and slots, as those of compiled code may."""
+    shown = len(list(_places(kind))) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return kind.__itemsize__ > 0 or kind.__basicsize__ > object.__basicsize__ + shown * struct.calcsize("P")
 
 
 def _private(name: str) -> bool:
@@ -304,12 +402,10 @@ def _hidden(name: str) -> bool:
 def _own(kind: type) -> bool:
     """Whether a class is a model's own: of neither torch, nor numpy, nor the standard library, nor this one."""
     root = str(kind.__module__).partition(".")[0]
-    return root not in TOOLS or root == "__main__"
-
-
-def _has_parts(kind: type) -> bool:
-    """Whether objects of a class are what their attributes are."""
-    return not issubclass(kind, type) and (_own(kind) or (kind.__module__ in SIMPLE and kind.__module__ != "builtins"))
+    return root not in TOOLS or kind.__module__ in (
+        "__main__",
+        "types",
+    )  # where those that are made on the way say to be
 
 
 def lasting(state: State) -> State:
@@ -324,3 +420,8 @@ def _lasts(leaf: Any) -> Any:
 def differing(before: State, now: State) -> list[str]:
     """The paths whose leaves are not the same."""
     return [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
+
+
+def not_compared(leaves: list[Any]) -> list[str]:
+    """What among the leaves nobody knows how to compare, in words."""
+    return list(dict.fromkeys(leaf.what for leaf in leaves if isinstance(leaf, Unknown)))

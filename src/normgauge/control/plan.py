@@ -128,7 +128,8 @@ class Plan:
         uncontrolled: steps that no term stands for and why, in words.
         constants: of each step and each of its inputs that no term stands for, the natural log that it counts with.
         places: of each map, by its step: the path of the module, and which of its tensors is the weight.
-        reads: where the program looked at the data: other data may take a path that the formula is not about.
+        reads: where the program looked at the data, or at how many samples there are: others may take a path that the
+            formula is not about.
     """
 
     terms: list[Term]

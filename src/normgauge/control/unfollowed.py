@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.control.held_state import differing, held_state, lasting
+from normgauge.control.held_state import differing, held_state, lasting, not_compared
 from normgauge.control.parameter_uses import gating_parameters
 from normgauge.control.plan import Plan
 from normgauge.control.planning import make_plan
@@ -21,6 +20,7 @@ from normgauge.core.rounding import HOUSE
 from normgauge.instrument.rules import Registry
 from normgauge.instrument.session import Options, no_fast_path, opened
 from normgauge.instrument.trace import unwrap
+from normgauge.instrument.trace.copied import copied
 
 Shake = Callable[[Tensor, Tensor], Tensor]
 """A parameter and noise of its shape, none of it negative, to other values."""
@@ -29,7 +29,9 @@ Shake = Callable[[Tensor, Tensor], Tensor]
 def global_plan(model: nn.Module, batch: Any, rules: Registry | None) -> Plan:
     """The formula of a model's folded bound over all inputs."""
     with opened(model, batch, Options(rules=rules)) as session:
-        return make_plan(session.model, session.composed(Scope.parse("global")))
+        plan = make_plan(session.model, session.composed(Scope.parse("global")))
+        plan.reads += session.size_notes
+        return plan
 
 
 def unfollowed_steps(
@@ -52,7 +54,9 @@ def unfollowed_steps(
     for shake in shakes:
         try:
             other = global_plan(shaken_copy(model, shake), batch, rules)
-        except (NormgaugeError, RuntimeError, TypeError, ValueError) as error:
+        except NormgaugeError as error:
+            return [*found, f"the model could not be measured with other weights ({error})"]
+        except (RuntimeError, TypeError, ValueError) as error:
             return [*found, f"the model could not be measured with other weights ({type(error).__name__})"]
         found += [*_stale(plan, other), *_branching(other)]
     return list(dict.fromkeys(found))
@@ -119,7 +123,7 @@ SUMS = ("(add", "(sub", "(__add__", "(__radd__", "(__sub__", "(__rsub__", "(__ia
 @torch.no_grad()
 def shaken_copy(model: nn.Module, shake: Shake) -> nn.Module:
     """A copy in which no parameter has the values it had."""
-    twin = copy.deepcopy(model)
+    twin = copied(model)
     generator = torch.Generator().manual_seed(0)
     for parameter in twin.parameters():
         if parameter.is_floating_point():
@@ -131,7 +135,8 @@ def shaken_copy(model: nn.Module, shake: Shake) -> nn.Module:
 class Likeness:
     """Whether a model is still the one that was traced: its modules, their settings and hooks, and all else it holds.
 
-    What a model reads from outside itself (a global, a file, what a hook closes over) is not seen.
+    What a model reads from outside itself (a global, a file, what a hook closes over) is not seen. What it holds and
+    nobody can compare counts as changed.
 
     Attributes:
         model: which.
@@ -144,5 +149,12 @@ class Likeness:
 
     def changes(self) -> list[str]:
         """What has changed since, in words."""
-        names = differing(self._seen, held_state(self.model, self._followed))
-        return [f"{name or 'the model'}: it has changed since it was traced; make the cap anew" for name in names]
+        now = held_state(self.model, self._followed)
+        return [f"{name or 'the model'}: {_why(now.get(name, []))}" for name in differing(self._seen, now)]
+
+
+def _why(leaves: list[Any]) -> str:
+    unknown = not_compared(leaves)
+    if unknown:
+        return f"it holds {', '.join(unknown)}, and whether that changes cannot be seen"
+    return "it has changed since it was traced; make the cap anew"

@@ -135,7 +135,7 @@ def weakest_evidence(session: Session, parts: Composition, missing: Findings) ->
 def notes(session: Session, parts: Composition, best: Balanced, found: Found) -> list[str]:
     """Return the assumptions and warnings of a reading in plain words."""
     trace = session.trace
-    said = [*session.call.notes, *padding_note(session.call, trace.end.tensor), *trace.notes]
+    said = [*session.call.notes, *padding_note(session.call, trace.end.tensor), *trace.notes, *session.size_notes]
     said += session.once("embeddings", lambda: embedding_notes(session))
     if trace.draws and session.options.mode == "train":
         said.append("random numbers were drawn in the forward: the bound holds for the ones drawn in this run")

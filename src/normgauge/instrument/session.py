@@ -28,6 +28,7 @@ from normgauge.instrument.rules.recognise import recognise
 from normgauge.instrument.rules.tried import with_stored
 from normgauge.instrument.trace import Trace, record_trace, untouched, unwrap
 from normgauge.instrument.trace.again import Own, as_it_runs, checked_trace, remembering, replayed_steps
+from normgauge.instrument.trace.batch_size import size_matters
 from normgauge.instrument.trace.decoder import decoder_cure
 from normgauge.instrument.trace.inputs import (
     Call,
@@ -270,6 +271,12 @@ class Session:
         With ``only``, the other inputs of as many rows as there are samples are cut to the row of this sample.
         """
         x = x.detach().clone()  # a program may write to what it is given, and the caller's tensor is not its own
+        args, kwargs = self._called(x, only)
+        self.trace.rewind()
+        return trace_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
+
+    def _called(self, x: Tensor, only: int | None) -> Any:
+        """The arguments of the call with another measured tensor, as `recorded` explains it."""
 
         def given(leaf: Tensor) -> Tensor:
             if leaf is measured:
@@ -278,9 +285,25 @@ class Session:
             return leaf[only : (only or 0) + 1] if beside else leaf
 
         measured = self.call.measured
-        args, kwargs = map_tensors(given, (self.call.args, self.call.kwargs))
-        self.trace.rewind()
-        return trace_call(self.model, args, kwargs, x, self.options, self.native, self.trace.native is not None)
+        return map_tensors(given, (self.call.args, self.call.kwargs))
+
+    @property
+    def size_notes(self) -> tuple[str, ...]:
+        """That the output of a sample depends on how many there are, in words, where that is seen."""
+        trace = self.trace
+        if not self.once(("sized", id(trace)), lambda: (trace, size_matters(trace, self._at, self.call.measured)))[1]:
+            return ()
+        n = len(self.call.measured)
+        return (
+            f"a sample alone has another output than in a batch of {n}: all numbers hold for batches of {n} samples",
+        )
+
+    def _at(self, x: Tensor, cut: bool) -> Tensor:
+        """The output at other samples, of an integer input too; with ``cut`` others are those of the first."""
+        args, kwargs = self._called(x, 0 if cut else None)
+        call = dataclasses.replace(self.call, args=args, kwargs=kwargs)
+        trace = dataclasses.replace(self.trace, embeddings=(), consumers={})
+        return replay_model(self.model, call, trace, self.options.output)(x)
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """Return the model as a function from the measured tensor (or its embeddings) to the measured output."""

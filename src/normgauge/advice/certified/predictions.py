@@ -110,7 +110,7 @@ def certify(session: Session, labels: Any, plan: AttackPlan) -> CertifiedRadii:
         samples=tuple(samples),
         failure_probability=session.failure_probability,
         attack=dataclasses.asdict(plan) if plan.restarts else {},
-        notes=(*session.call.notes, *session.trace.notes, *trouble),
+        notes=(*session.call.notes, *session.trace.notes, *session.size_notes, *trouble),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from normgauge.certificates.facts.sample import device_of
 from normgauge.core.errors import InputError
+from normgauge.instrument.trace.copied import copied
 
 DROP = 0.1  # of accuracy
 FIRST, RATIO, STEPS = 0.1, 4.0, 12  # noise the search starts at, goes up or down by, and how often at most
@@ -54,7 +54,7 @@ def score_noise(
         InputError: when no noise takes 0.1 of the accuracy away.
     """
     how = search or Search()
-    twin = copy.deepcopy(model)
+    twin = copied(model)
     base = [p.detach().clone() for p in twin.parameters()]
     floor = _accuracy(twin, inputs, labels) - DROP
 

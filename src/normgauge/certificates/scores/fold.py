@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ from normgauge.certificates.facts.sample import device_of
 from normgauge.instrument.rules.normalizer import Normalizer, fed_normalizers
 from normgauge.instrument.rules.tried import of_module
 from normgauge.instrument.session import Options, trace_call
+from normgauge.instrument.trace.copied import copied
 from normgauge.instrument.trace.step import Trace
 from normgauge.instrument.trace.untouched import unwrap
 
@@ -35,7 +35,7 @@ def folded_model(model: nn.Module, inputs: Tensor) -> nn.Module:
     Returns:
         A deep copy in eval mode whose parameters all ask for gradients.
     """
-    twin = copy.deepcopy(unwrap(model)).eval()
+    twin = copied(unwrap(model)).eval()
     for module in list(twin.modules()):
         if parametrize.is_parametrized(module):
             _write_out(module)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -18,6 +17,7 @@ from normgauge.certificates.scores.flatness import Search, score_noise
 from normgauge.certificates.scores.fold import folded_model
 from normgauge.core.errors import InputError
 from normgauge.core.reading import Reading
+from normgauge.instrument.trace.copied import copied
 
 T = TypeVar("T")
 SAMPLES, FEWEST = 500, 50  # of D, for what costs a pass through the network
@@ -126,7 +126,7 @@ class Ground:
         """
         if self.initial is None:
             raise InputError("needs the weights the training started from; give initial=")
-        start = copy.deepcopy(self.case.model)
+        start = copied(self.case.model)
         try:
             start.load_state_dict(self.initial)
         except RuntimeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,6 +13,7 @@ from normgauge.certificates.scores.fold import model_trace
 from normgauge.core.errors import InputError
 from normgauge.instrument.rules.conv import conv_layer
 from normgauge.instrument.spectral.conv import ConvSpec, conv_norm
+from normgauge.instrument.trace.copied import copied
 from normgauge.instrument.trace.step import Step
 
 WIDTH = 1e-2  # relative width asked of a convolution's norm: a ranking needs no more
@@ -199,7 +199,7 @@ def score_path_norm(model: nn.Module, inputs: Tensor) -> float:
             f"paths have no fixed weight through {strange[0].name} ({strange[0].kind}): the path norm is defined for "
             "linear maps, convolutions, ReLU, pooling and sums"
         )
-    squared = copy.deepcopy(model).double().eval()
+    squared = copied(model).double().eval()
     for parameter in squared.parameters():
         parameter.square_()
     ones = torch.ones_like(inputs[:1], dtype=torch.float64).to(next(squared.parameters()).device)

@@ -14,7 +14,6 @@ A scale under a normalizer that keeps no running statistics stays as it is: its 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +26,7 @@ from normgauge.geometry.symmetry.generators import Generator, State
 from normgauge.geometry.symmetry.normed import with_computed, write_back
 from normgauge.geometry.symmetry.rescaling import Exponents, both_ways
 from normgauge.geometry.symmetry.verify import EXACT, random_move, relative
+from normgauge.instrument.trace.copied import copied
 from normgauge.instrument.trace.untouched import unwrap
 
 SAME = 1e-3  # of the output: rounding in half precision, and running variances that ran out of room, stay below
@@ -80,7 +80,7 @@ def canonical(model: nn.Module, batch: Any, *, output: str | None = None) -> Can
             "output: something other than a normalizer in training reads its running statistics, or two places share "
             "them; the network is left as it is"
         )
-    twin = copy.deepcopy(model)
+    twin = copied(model)
     named = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
     with torch.no_grad():
         for name, tensor in state.items():
