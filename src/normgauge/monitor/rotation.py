@@ -65,10 +65,14 @@ class Rotation:
         costs = [cost for _, cost in self.proofs]
         return sum(costs) if all(costs) else 0.0
 
-    def reads(self, line: float) -> None:
+    def due(self, step: int) -> float:
+        """Seconds that proofs take which are due at a step, or a little later."""
+        return sum(cost for at, cost in self.proofs if at + PROOF_STEPS <= step + 2 * EARLY)
+
+    def reads(self, step: int, line: float) -> None:
         """Note that a reading begins, of which a light one takes so many seconds."""
         self._whole = self.account.affords(self.seconds)
-        self._worth = self.account.affords((1 - LOAN) * min(self.seconds, WORTH * line))
+        self._worth = self.account.affords((1 - LOAN) * min(self.due(step), WORTH * line))
 
     def takes(self, cost: float, age: int | None, apart: int) -> bool:
         """Whether a proof is taken at this reading.
@@ -103,7 +107,7 @@ class Rotation:
         if not self.proofs:
             return None
         due = max(step, min(at for at, _ in self.proofs) + PROOF_STEPS - EARLY)
-        proofs = sum(cost for at, cost in self.proofs if at + PROOF_STEPS <= due + 2 * EARLY)
+        proofs = self.due(due)
         if self.short:
             proofs = max(self._next, min(proofs, WORTH * line))
         lacking = max(0.0, proofs + unpaid - self.account.left)

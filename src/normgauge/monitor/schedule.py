@@ -125,7 +125,7 @@ class Schedule:
             self._alert = step
         self._apart = max(step - self._last, self._apart) if self.level is Level.ALERT else step - self._last
         self._read_now, self._last, self._last_read = True, step, time.perf_counter()
-        self._rotation.reads(self._cost_of(Level.LIGHT))
+        self._rotation.reads(step, self._cost_of(Level.LIGHT))
         self.readings += 1
 
     def by_count(self, step: int) -> Level:
