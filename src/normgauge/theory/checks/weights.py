@@ -110,6 +110,15 @@ def theorem_12_moving_statistics(draw: Draw) -> Found:
     yield below("the same, against ‖X‖/σ at these weights", slope(1.0), predicted=printed)
     yield equals("the same, weights and √ε a thousandth", slope(1e-3), predicted=1e3 * right)
 
+    def behind(scale: float, *, following: bool) -> float:
+        """The slope in W_2 with scale·I for W_1: its normalizer has the batch's statistics, or fixed ones, 0 and 1."""
+        given = F.batch_norm(scale * x, None, None, training=True, eps=scale**2 * eps) if following else scale * x
+        return spectral_norm(jacobian(lambda w: F.batch_norm(given @ w.T, mean, var, eps=eps), weight))
+
+    once = behind(1.0, following=True)
+    yield equals("statistics in front follow, W_1 tenfold", behind(10.0, following=True), predicted=once)
+    yield equals("statistics in front are fixed, W_1 tenfold", behind(10.0, following=False), predicted=10 * printed)
+
 
 def theorem_13_inputs(draw: Draw) -> Found:
     gains, widths, _ = shape(draw)
