@@ -27,6 +27,11 @@ if [ "$committed" = "$new" ] || [ "$committed" -ef "$new" ]; then
     echo "COMMITTED and NEW are one file, $new, which would be overwritten: give the new reading another name" >&2
     exit 1
 fi
+case ${FIRST:=} in
+"" | 0) FIRST="" ;;
+1) ;;
+*) echo "FIRST=$FIRST: expected 1 before there is a committed reading, else nothing" >&2 && exit 1 ;;
+esac
 rm -f "$new"  # one of an earlier run would be taken for that of this network
 if [ -n "${FIRST:-}" ] && [ -e "$committed" ]; then
     echo "FIRST=1, but there is a reading at $committed: leave FIRST out, or remove that" >&2

@@ -704,6 +704,10 @@ def test_the_committed_reading_is_not_overwritten(script, tmp_path):
     code, _, err = script(*NET, "ci/reading.json", "new.json", FIRST="1")
     assert code == 1 and "FIRST=1, but there is a reading at ci/reading.json" in err
     assert (tmp_path / "ci/reading.json").read_bytes() == before and not (tmp_path / "new.json").exists()
+    code, _, err = script(*NET, "none.json", "new.json", FIRST="yes")
+    assert code == 1 and "FIRST=yes: expected 1" in err
+    code, _, err = script(*NET, "none.json", "new.json", FIRST="0", LIMIT="9")
+    assert code == 1 and "no reading at none.json" in err
 
 
 @digits_of_x86

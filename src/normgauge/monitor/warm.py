@@ -22,6 +22,10 @@ BLOCK, BEST, SLOPES = 6, 3, 2
 
 RIDGE = 1e-6  # added to the products of directions, so that those that nearly are combinations of others count little
 
+# Share of a norm that a combination may show less of than the first direction alone, and the most that coefficients may
+# add up to: beyond these it is made of rounding
+FAIR, MOST_PARTS = 1e-3, 16
+
 SQUARINGS = 10  # of a 3 × 3 matrix: two directions are told apart from a part in a thousand on
 
 
@@ -135,6 +139,13 @@ def _turned_block(job: Job) -> Turned:
     images = maps.forward(torch.cat([space, fold.before(folded)], dim=1))
     products, grams = ((rows @ rows.mT).double() for rows in (space, images[:, :BLOCK]))  # they choose, no more
     mix = _top_mixes(products, grams).to(space.dtype)  # (maps, BEST, BLOCK)
+    shown, length = (
+        torch.linalg.vector_norm(mix[:, 0, None] @ rows, dim=(1, 2)) for rows in (images[:, :BLOCK], space)
+    )
+    fair = shown / length > (1 - FAIR) * (grams[:, 0, 0] / products[:, 0, 0]).sqrt()
+    poor = ~fair | (mix[:, 0].abs().sum(-1) > MOST_PARTS)
+    if bool(poor.any()):  # what the products say is their rounding: directions that are all but combinations
+        mix = torch.where(poor[:, None, None], torch.eye(BEST, BLOCK, dtype=mix.dtype), mix)
     best = mix @ space
     rows = torch.cat([mix @ images[:, :BLOCK], fold.behind(images[:, BLOCK:])], dim=1)
     sizes = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)

@@ -112,3 +112,19 @@ def test_options_are_checked(data: Split, options: dict[str, object], words: str
         train(network(), data, **({"epochs": 1} | options))
     with pytest.raises(InputError, match="no parameters"):
         train(nn.Identity(), data, epochs=1)
+
+
+def test_a_network_of_several_outputs_is_told_what_is_trained_here(data: Split) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.inner(x), x.sum(1)
+
+    for call in (lambda model: train(model, data, epochs=1), lambda model: evaluate_model(model, data)):
+        with pytest.raises(InputError, match="returns one tensor.*got tuple"):
+            call(Two())
+        with pytest.raises(InputError, match=r"got a tensor of shape \(\d+,\)"):
+            call(nn.Sequential(network(), nn.Softmax(1), nn.Flatten(0)))

@@ -146,7 +146,7 @@ def evaluate_model(model: nn.Module, split: Split, *, batch_size: int = 256) -> 
         for inputs, labels in zip(
             torch.split(split.inputs, batch_size), torch.split(split.labels, batch_size), strict=True
         ):
-            logits, wanted = model(inputs.to(device)), labels.to(device)
+            logits, wanted = _logits(model(inputs.to(device))), labels.to(device)
             hits += int((logits.argmax(-1) == wanted).sum())
             total += float(F.cross_entropy(logits.flatten(0, -2), wanted.flatten(), reduction="sum"))
     return Scores(total / split.labels.numel(), hits / split.labels.numel())
@@ -166,6 +166,18 @@ def model_accuracy(model: nn.Module, split: Split, *, batch_size: int = 256) -> 
     return evaluate_model(model, split, batch_size=batch_size).accuracy
 
 
+def _logits(output: object) -> torch.Tensor:
+    """What a network returned, where that can be trained with cross-entropy.
+
+    Raises:
+        InputError: for anything but one tensor with an axis of classes.
+    """
+    if isinstance(output, torch.Tensor) and output.ndim > 1:
+        return output
+    got = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, torch.Tensor) else type(output).__name__
+    raise InputError(f"a network that is trained here returns one tensor, (samples, ..., classes); got {got}")
+
+
 def _one_epoch(
     run: TrainingRun, data: Split, batch_size: int, number: int, after_step: Callable[[torch.Tensor], None]
 ) -> Epoch:
@@ -176,7 +188,7 @@ def _one_epoch(
     for chosen in _batches(order, batch_size):
         inputs, labels = data.inputs[chosen].to(run.device), data.labels[chosen].to(run.device)
         run.optimizer.zero_grad(set_to_none=True)
-        logits = run.model(inputs)
+        logits = _logits(run.model(inputs))
         loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten())
         loss.backward()
         run.optimizer.step()
