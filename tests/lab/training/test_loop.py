@@ -124,7 +124,7 @@ def test_a_network_of_several_outputs_is_told_what_is_trained_here(data: Split) 
             return self.inner(x), x.sum(1)
 
     for call in (lambda model: train(model, data, epochs=1), lambda model: evaluate_model(model, data)):
-        with pytest.raises(InputError, match="returns one tensor.*got tuple"):
+        with pytest.raises(InputError, match=r"returns one tensor.*got tuple"):
             call(Two())
         with pytest.raises(InputError, match=r"got a tensor of shape \(\d+,\)"):
             call(nn.Sequential(network(), nn.Softmax(1), nn.Flatten(0)))
