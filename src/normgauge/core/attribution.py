@@ -17,8 +17,8 @@ def attribute(a: Reading, b: Reading) -> dict[str, float] | None:
     The bound of the worst sample is log U(g) for the log gains g of all steps. On the straight way from A's gains to
     B's, d log U = Σ w_k dg_k, and w_k is the part of U that flows through gain k: 1 everywhere in a chain, where the
     parts are the changes of the gains themselves. Two networks of other structure are divided if both are chains: a
-    layer that only one of them has counts with its whole gain. Nothing is divided where names do not tell which layers are
-    the same: one is of another kind in each, as where the places in a row have moved on, or hardly any is in both.
+    layer that only one of them has counts with its whole gain. Nothing is divided where names do not tell which layers
+    are the same: one is of another kind in each, as where the places in a row have moved on, or hardly any is in both.
 
     Holds:  exactly for chains; within the error of the midpoint rule elsewhere.
     Source: Aumann & Shapley 1974, the value of a non-atomic game along its diagonal.
