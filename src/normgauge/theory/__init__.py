@@ -1,7 +1,7 @@
 """Every claim of the theory, with a verdict and a check that can fail.
 
 claims/: what the sources say and their sections, one file each, data alone; checks/: functions that draw and compare.
-lookup: claims by id, place or words; sections: which claims stand where.
+lookup: claims by id, place or words; wording: how names are written; sections: which claims stand where.
 claim: the words checks are written in; draw, nets, losses, jacobians: what they draw and how they measure.
 """
 

@@ -22,26 +22,11 @@ from normgauge.core.places import (
 )
 from normgauge.theory.claim import Claim
 from normgauge.theory.sections import Section
+from normgauge.theory.wording import ASKING, FILLING, MARKS, has_words, read_plainly, spelled, words_of
 
 Found = dict[str, Claim]
 AT, WORDS, VERDICT, SOURCE = "at", "words", "verdict", "source"  # what a name may be
 NAMING = ("lemma", "theorem", "corollary", "proposition", "remark", "definition", "figure")  # T.L1: Lemma 1
-NORMS = re.compile(r"\b(batch|layer|group|instance|weight)[ -]?norm(?:alization|s)?\b", re.IGNORECASE)
-MARKS = ".:!?…\"'“”‘’"  # of the sentence that a name stands in
-FILLING = re.compile(  # words of a question are no names
-    "an?|the|of|in|on|at|by|to|for|from|with|about|and|or|it|this|that|is|are|was|were|does|do|did|what|which|why|how|"
-    "whether|true|false|right|correct|hold|claims?|survives?", re.IGNORECASE,
-)  # fmt: skip
-ASKING = re.compile(r"\s*(?:is|are|was|were|does|do|did)\b|(?!\s*which\b).*\?\s*$", re.IGNORECASE)  # for a verdict
-COUNTS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-PLAIN: dict[str, str | Callable[[re.Match[str]], str]] = {  # how it is written -> how it is read
-    rf"(?i:\b({'|'.join(SPELLINGS.values())})\s+({'|'.join(COUNTS)})\b)": lambda found: (
-        f"{found[1]} {COUNTS.index(found[2].lower()) + 1}"
-    ),
-    r"['’]s\b": "",  # Than's
-    r"\(([A-Z][^()]*)\)": r" \1 ",  # (Than, 2025)
-    r"[\s,]*\(?\b((?:19|20)\d\d)\b\)?": r" \1",  # Than, 2025; Than (2025)
-}  # fmt: skip
 NEAREST = 5  # names to offer for one that is not there
 
 
@@ -71,16 +56,14 @@ class Lookup:
             return list(self.claims.values()), []
         if not all(map(str.strip, names)):
             raise InputError("claim: expected a name, got an empty one; leave it out for all claims")
-        text = " ".join(name for name in names if not isinstance(name, Verdict))
-        for written, read in PLAIN.items():
-            text = re.sub(written, read, text)
+        text = read_plainly(" ".join(name for name in names if not isinstance(name, Verdict)))
         asked = self._read(text)
         if asked[AT] and ASKING.match(text):
             asked[VERDICT].clear()
         asked[VERDICT] += [name for name in names if isinstance(name, Verdict)]
         called: dict[str, Callable[[str], Found]] = {
             AT: lambda name: self._ids(name) or self._plural(name) or self._at_all(name, asked[SOURCE]),
-            WORDS: lambda words: self._worded(_spelled(words).split(), text),
+            WORDS: lambda words: self._worded(spelled(words).split(), text),
             VERDICT: lambda name: self._where(lambda _, c: c.entry.verdict in _verdicts(name)),
             SOURCE: self._from,
         }
@@ -98,7 +81,9 @@ class Lookup:
     def _elsewhere(self, asked: Mapping[str, list[str]], found: Found, there: Found) -> Iterable[str]:
         """What belongs to the places that were asked for and stands elsewhere, each with its place."""
         places = [one for name in asked[AT] if not self._ids(name) for one in asked_places(name)]
-        near = [c.entry for c in found.values() if places or any(_names(c.entry.at, w.split()) for w in asked[WORDS])]
+        near = [
+            c.entry for c in found.values() if places or any(has_words(c.entry.at, w.split()) for w in asked[WORDS])
+        ]
         roots, sources = {e.error for e in near} - {""}, {c.entry.source for c in there.values()}
         same = self._where(lambda k, c: c.entry.error in roots and k not in there)
         ids = {} if asked[VERDICT] else _united(map(self._of_id, places))
@@ -171,7 +156,7 @@ class Lookup:
 
     def _saying(self, words: Sequence[str], titles: bool = False) -> Found:
         """What has all these words, itself or in the titles of its source and sections too."""
-        return self._where(lambda _, c: _names(_words(c.entry) + titles * self._titles(c.entry), words))
+        return self._where(lambda _, c: has_words(words_of(c.entry) + titles * self._titles(c.entry), words))
 
     def _titles(self, entry: Entry) -> str:
         titles = [section.title for section in self.sections if section.has(entry)]
@@ -271,8 +256,8 @@ class Lookup:
 
     def _near(self, word: str) -> list[str]:
         """The words of claims that are nearest to one."""
-        said = " ".join(_spelled(_words(c.entry)) for c in self.claims.values())
-        return difflib.get_close_matches(_spelled(word), {*re.findall(r"[^\W\d_]{3,}", said)}, n=NEAREST, cutoff=0.7)
+        said = " ".join(spelled(words_of(c.entry)) for c in self.claims.values())
+        return difflib.get_close_matches(spelled(word), {*re.findall(r"[^\W\d_]{3,}", said)}, n=NEAREST, cutoff=0.7)
 
     def _none(self) -> str:
         return f"nearest: none; the sources are {', '.join(about.partition(':')[0] for about in self.about)}"
@@ -309,18 +294,3 @@ def _verdicts(name: str) -> list[Verdict]:
 def _below(claim: str, name: str) -> bool:
     """Whether an id begins so behind its letter, as T.T9 and T.T9.x do with T9."""
     return f"{claim}.".partition(".")[2].lower().startswith(f"{name}.".lower())
-
-
-def _words(entry: Entry) -> str:
-    return f"{entry.words} {entry.reading} {' '.join(entry.id.split('.')[1:])} {entry.at} "
-
-
-def _names(text: str, words: Sequence[str]) -> bool:
-    """Whether a text has these words, each whole."""
-    text = _spelled(text)
-    return all(re.search(rf"(?<!\w){re.escape(_spelled(word))}(?!\w|\.\d)", text) for word in words)
-
-
-def _spelled(text: str) -> str:
-    """Lower case, and "batch normalization" as "batchnorm"."""
-    return NORMS.sub(r"\1norm", text).lower()
