@@ -122,6 +122,18 @@ def test_a_place_chooses(run):
     assert run("", "Lemma", 1)[0] == 1  # an empty variable of a shell is no name
 
 
+def test_a_question_is_answered_with_the_place(capsys):
+    assert main(["theory", "--list", "Is Lemma 2 wrong?"]) == 0
+    out = capsys.readouterr().out
+    assert "T.L2 " in out and "T.L2.global" in out and "T.C11.reduce" in out
+    assert main(["theory", "T.C11.reduce", "--claim", "Lemma 2", "--verdict", "wrong", "--seed", "1"]) == 0
+    assert main(["theory", "--list", "Lemma 2", "--verdict", "wrong"]) == 0
+    assert "7 more at Lemma 2: holds: 7" in capsys.readouterr().out
+    assert main(["theory", "--list", "Lemma 5.1"]) == 0
+    index, _, beside = capsys.readouterr().out.partition("Elsewhere, wrong by the same error: ")
+    assert "7 claims" in " ".join(index.split()) and "A.P4.3 (wrong; Akbar, proposition 4.3" in " ".join(beside.split())
+
+
 def test_a_place_without_its_quotes_is_the_same(run):
     with_, without = run("Lemma 1", "--seed", 2), run("Lemma", 1, "--seed", 2)
     assert [line for line in with_[1].splitlines() if " ms" not in line] == [

@@ -108,7 +108,7 @@ def test_of_chances_that_differ_the_largest_is_told_and_how_many_trainings_have_
     rows += [("bn", seen(1.0, 2.0, f"b{i}", failure_probability=p)) for i, p in enumerate((0.0, 6e-11))]
     assert said(*rows)[1][1].endswith(
         "Not proved without a condition: ln (proved, fails with p ≤ 9e-11 each), bn (1 of 2 trainings, proved, fails "
-        "with p ≤ 6e-11)."
+        "with p ≤ 6e-11). p is of the proof and moves with the gauge: it says nothing about a normalizer."
     )
 
 

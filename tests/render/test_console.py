@@ -220,3 +220,9 @@ def test_a_row_with_nothing_in_the_columns_below_is_not_named_again():
     below = told[told.index("") :]
     assert sum("layer.with" in line for line in told[: told.index("")]) == 3
     assert any("1…2" in line for line in below) and not any("·" in line for line in below)
+
+
+def test_a_product_of_nothing_has_no_sign():
+    made = reading(published={"log10_P_w": -1e-17, "log10_prod_inv_sigma, rms": -0.0})
+    assert [cell for _, cell in printed_products(made).rows] == ["0.00", "0.00"]
+    assert "-0.00" not in reading_text(made)

@@ -303,3 +303,22 @@ def test_other_outputs_are_said_first_and_stand_on_other_scales():
     assert reference_totals([pooled], [("own", [pooled])]).footer == ""
     scores = reading(input_name="input_ids")
     assert "GPT-2 in input_ids; this network in input_ids" in reference_totals([scores], [("GPT-2", [scores])]).footer
+
+
+def test_nothing_is_divided_between_networks_that_share_no_name():
+    """The same layer under two names is not lost and gained."""
+    a, b = chain({"layers.0": 0.8, "layers.1": 0.5, "head": 0.1}), chain({"0": 0.8, "1": 0.5, "2": 0.4})
+    told = difference_verdict(compare_readings(a, b))[-1]
+    assert told.endswith("cannot be divided among the layers: names do not tell which of them are the same, of A's 3 "
+                         "B has none.")  # fmt: skip
+    assert "share" not in layer_changes(compare_readings(a, b)).headers
+    assert compare_readings(a, chain({"layers.0": 0.8, "norm": 0.2, "layers.1": 0.5, "last": 0.1})).parts
+
+
+def test_a_change_is_told_with_one_sign_and_one_precision():
+    a, b = (chain({"f.0": gain}, log_upper=log * LN10) for gain, log in ((1.9555, 1.30), (1.9525, 1.33)))
+    moved = compare_readings(*(replace(r, log_balanced=r.log_folded) for r in (a, b)))
+    row = next(row for row in difference_totals([moved]).rows if row[1] == "balanced")
+    assert row[4] == "-0.0030"
+    assert "change (-0.0030)" in layer_changes(moved).footer
+    assert "change (-0.0030 decades)" in " ".join(difference_verdict(moved))

@@ -26,7 +26,8 @@ it, `recipe` the function that draws and compares. Our own results are counted a
 
 CLAIM may ask for places or ids, sources, verdicts and words. What is of one kind adds up ("Lemma 1, Lemma 2"), what
 differs in kind narrows ("Lemma 1 of Than", "LayerNorm wrong"); a claim has all words that stand together, and a comma,
-"and" or "or" sets alternatives apart.
+"and" or "or" sets alternatives apart. A question ("Is Lemma 2 wrong?") gets all that is at the place. What stands
+elsewhere and is wrong by the same error, or has the id of the place, is named behind it.
 """
 
 from __future__ import annotations
@@ -123,10 +124,10 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None and (args.list or args.markdown is not None):
         raise InputError("--html shows what the checks found; leave out --list and --markdown, which check nothing")
     check_targets(args.json, args.html, args.markdown)
-    from normgauge.theory import ABOUT, check_claims, find_claims
+    from normgauge.theory import ABOUT, check_claims, look_up
 
     args.about = ABOUT
-    claims = find_claims([*args.claims, *args.claim, *args.verdict])
+    claims, args.beside = look_up([*args.claims, *args.claim, *args.verdict])
     args.claim = [*([" ".join(args.claims)] if args.claims else []), *args.claim]
     if args.list or args.markdown is not None:
         return _list(args, Ledger(tuple(Outcome(claim.entry, absent="only listed") for claim in claims), ABOUT))
@@ -154,7 +155,7 @@ def _tell(args: argparse.Namespace, ledger: Ledger, seed: int) -> None:
     command = shlex.join(["normgauge", "theory", *(word for pair in chosen for word in pair), "--seed", str(seed)])
     again = [f"The same instances again: {command}"] if any(outcome.ran for outcome in ledger.outcomes) else []
     with standard_output() as stream:
-        draw_blocks([*theory_blocks(ledger, every=args.all or bool(chosen)), *again, *lost], stream)
+        draw_blocks([*theory_blocks(ledger, every=args.all or bool(chosen)), *args.beside, *again, *lost], stream)
 
 
 def _list(args: argparse.Namespace, ledger: Ledger) -> int:
@@ -166,7 +167,6 @@ def _list(args: argparse.Namespace, ledger: Ledger) -> int:
     if args.list and "-" not in (args.json, args.markdown):
         with standard_output() as stream:
             groups = by_source(ledger.outcomes).items()
-            draw_blocks(
-                [claims_index(source_heading(name, len(group), args.about), group) for name, group in groups], stream
-            )
+            shown = [claims_index(source_heading(name, len(group), args.about), group) for name, group in groups]
+            draw_blocks([*shown, *args.beside], stream)
     return 0

@@ -17,8 +17,8 @@ def attribute(a: Reading, b: Reading) -> dict[str, float] | None:
     The bound of the worst sample is log U(g) for the log gains g of all steps. On the straight way from A's gains to
     B's, d log U = Σ w_k dg_k, and w_k is the part of U that flows through gain k: 1 everywhere in a chain, where the
     parts are the changes of the gains themselves. Two networks of other structure are divided if both are chains: a
-    layer that only one of them has counts with its whole gain. A name of another kind in each shows there that names do
-    not tell which layers are the same, as where the places in a row have moved on: nothing is divided.
+    layer that only one of them has counts with its whole gain. Nothing is divided where names do not tell which layers
+    are the same: one is of another kind in each, as where the places in a row have moved on, or hardly any is in both.
 
     Holds:  exactly for chains; within the error of the midpoint rule elsewhere.
     Source: Aumann & Shapley 1974, the value of a non-atomic game along its diagonal.
@@ -34,7 +34,7 @@ def attribute(a: Reading, b: Reading) -> dict[str, float] | None:
         return None
     if _structure(a.proof) == _structure(b.proof):
         return _along(a.proof, first, second)
-    if not _is_chain(a.proof) or not _is_chain(b.proof) or _names_moved(a, b):
+    if not _is_chain(a.proof) or not _is_chain(b.proof) or names_moved(a, b):
         return None
     return _sums([(b.proof, second, 1.0), (a.proof, first, -1.0)])
 
@@ -94,10 +94,11 @@ def _sums(sides: list[tuple[Proof, Arms, float]]) -> dict[str, float]:
     return shares
 
 
-def _names_moved(a: Reading, b: Reading) -> bool:
-    """Whether a name that both have is of another kind in each."""
+def names_moved(a: Reading, b: Reading) -> bool:
+    """Whether a name that both have is of another kind in each, or most of the smaller one's are not in the other."""
     first, second = ({layer.name: layer.kind for layer in reading.layers} for reading in (a, b))
-    return any(kind != second.get(name, kind) for name, kind in first.items())
+    both = first.keys() & second.keys()
+    return any(first[name] != second[name] for name in both) or 2 * len(both) < min(len(first), len(second))
 
 
 def _structure(proof: Proof) -> object:

@@ -190,4 +190,6 @@ def _evidence(named: Named) -> str:
             part = f"{len(each)} of {plural(len(readings), 'training')}, " * (len(each) < len(readings))
             kinds.setdefault(part + told, []).append(name)
     said = [f"{' and '.join(names)} ({told})" for told, names in kinds.items()]
-    return f"Not proved without a condition: {', '.join(said)}." if said else ""
+    chance = any(r.failure_probability for readings in named.values() for r in readings)
+    more = " p is of the proof and moves with the gauge: it says nothing about a normalizer." * chance
+    return f"Not proved without a condition: {', '.join(said)}.{more}" if said else ""

@@ -94,7 +94,7 @@ def reading_totals(readings: Sequence[Reading]) -> Grid:
 def products_line(reading: Reading) -> str:
     """The two products that are quoted most, and where the others are."""
     named = (("P_w", "P_w"), ("Π 1/σ", "prod_inv_sigma, rms"))
-    told = ", ".join(f"{name} 10^{log:.2f}" for name, key in named if (log := reading.products.get(key)) is not None)
+    told = ", ".join(f"{name} 10^{log:z.2f}" for name, key in named if (log := reading.products.get(key)) is not None)
     return f"Published products depend on the gauge: {told} (--all shows each)."
 
 
@@ -106,7 +106,7 @@ def printed_products(reading: Reading) -> Grid:
     )
     rows = list[tuple[str, str]]()
     for name, log in reading.products.items():
-        rows.append((PRODUCTS.get(name, name), ABSENT if log is None else f"{log:.2f}"))
+        rows.append((PRODUCTS.get(name, name), ABSENT if log is None else f"{log:z.2f}"))
     return Grid(title, ("quantity", "log10"), tuple(rows), frozenset({1}), PRODUCTS_NOTE)
 
 

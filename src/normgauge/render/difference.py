@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from normgauge.core import reference
+from normgauge.core.attribution import names_moved
 from normgauge.core.compare import ADDED, KEPT, REMOVED, REPLACED, SAME, Change, Difference, LayerChange, wiring
 from normgauge.core.first_notes import counts_unreached
 from normgauge.core.reading import Reading
@@ -106,23 +107,26 @@ def _cause(difference: Difference) -> str:
     one_way = all(share * difference.growth > 0 for _, share in largest)
     half = math.fsum(share for _, share in largest) / difference.growth > 0.5
     by_layer = _by_layer(difference)
-    if abs(by_layer - difference.growth) >= SAME:  # another method than the product of layers gave a bound
-        return f"Of the balanced bound's change ({signed_decades(by_layer)} decades) the largest parts are {told}."
+    if abs((by_layer.by or 0.0) - difference.growth) >= SAME:  # another method than the product of layers gave a bound
+        return f"Of the balanced bound's change ({_cells(by_layer, UP)[2]} decades) the largest parts are {told}."
     return f"{'Most of it comes' if one_way and half else 'Its largest parts come'} from {told}."
 
 
 def _undivided(difference: Difference) -> str:
     """Why the change has no parts."""
     others = [layer for layer in difference.layers if layer.status == REPLACED]
-    if others and wiring(difference.a) != wiring(difference.b):
-        name, kinds = others[0].name, others[0].kinds
-        return f"names do not tell which of them are the same, {name} is {kinds[0]} in A and {kinds[1]} in B"
+    if wiring(difference.a) != wiring(difference.b) and names_moved(difference.a, difference.b):
+        kept = sum(layer.status == KEPT for layer in difference.layers)
+        why = f"of A's {len(difference.a.layers)} B has {kept or 'none'}"
+        if others:
+            why = f"{others[0].name} is {others[0].kinds[0]} in A and {others[0].kinds[1]} in B"
+        return f"names do not tell which of them are the same, {why}"
     return "the networks are wired differently, or a gain is infinite"
 
 
-def _by_layer(difference: Difference) -> float:
+def _by_layer(difference: Difference) -> Change:
     """What became of the balanced bound, which is divided among the layers."""
-    return Change(difference.a.log_capacity, difference.b.log_capacity).by or 0.0
+    return Change(difference.a.log_capacity, difference.b.log_capacity)
 
 
 def difference_blocks(differences: Sequence[Difference], names: tuple[str, str], every: bool = False) -> list[Block]:
@@ -153,8 +157,7 @@ def difference_totals(differences: Sequence[Difference]) -> Grid:
     """Upper, folded, lower and gap of both, one row a scope and quantity."""
     rows = []
     for d in differences:
-        balanced = Change(d.a.log_capacity, d.b.log_capacity)
-        totals = (("upper", d.upper), ("balanced", balanced), ("folded", d.folded), ("lower (found)", d.lower))
+        totals = (("upper", d.upper), ("balanced", _by_layer(d)), ("folded", d.folded), ("lower (found)", d.lower))
         for name, change in totals:
             rows.append(
                 (
@@ -180,7 +183,7 @@ def layer_changes(difference: Difference, every: bool = False) -> Grid:
         ""
         if difference.rest is None
         else "; share: at the sample with the largest bound, the others at each layer's own worst one; the shares add "
-        f"up to the balanced bound's change ({signed_decades(_by_layer(difference))}), and a linear map with the "
+        f"up to the balanced bound's change ({_cells(_by_layer(difference), UP)[2]}), and a linear map with the "
         "normalizer behind it counts as one in the words above"
     )
     return Grid(

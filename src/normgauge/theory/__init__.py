@@ -1,7 +1,7 @@
 """Every claim of the theory, with a verdict and a check that can fail.
 
 claims/: what the sources say and their sections, one file each, data alone; checks/: functions that draw and compare.
-lookup: claims by id, place or words; sections: which claims stand where.
+lookup: claims by id, place or words; wording: how names are written; sections: which claims stand where.
 claim: the words checks are written in; draw, nets, losses, jacobians: what they draw and how they measure.
 """
 
@@ -62,12 +62,18 @@ def find_claims(names: Sequence[str]) -> list[Claim]:
     (``Lemmas 1 and 3``, ``T.L1``, ``A.P4``), one of the sources (``Than 2025``, ``T``), one of the verdicts (``wrong``)
     and the words (``LayerNorm gains``), of which a comma, "and" or "or" sets alternatives apart.
 
-    At a place are all that name it, all of its id, and what is wrong by an error of theirs; a section has what stands
-    in it and in its sub-sections. The marks and small words of a question are left out.
+    At a place are all that name it; a section has what stands in it and in its sub-sections. What stands elsewhere and
+    is wrong by the same error, or only has the id of the place, is not among them: `look_up` names it. The marks and
+    small words of a question are left out; one that asks whether a place has a verdict gets all that is there.
 
     Raises:
         InputError: for a name that nothing has, with what may be meant, and where no claim has all.
     """
+    return look_up(names)[0]
+
+
+def look_up(names: Sequence[str]) -> tuple[list[Claim], list[str]]:
+    """What `find_claims` finds, and lines of what else is at the place, and of what belongs to it elsewhere."""
     return Lookup(CLAIMS, SECTIONS, ABOUT).find(names)
 
 
