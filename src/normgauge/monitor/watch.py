@@ -19,6 +19,7 @@ from normgauge.monitor.signs.settings import (
     Squashed,
     StatisticsMomentum,
     SteppedTwice,
+    Summed,
     UpdateLost,
     remarks,
 )
@@ -30,7 +31,7 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 
 # In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
 SIGNS: tuple[type[Sign], ...] = (
-    BrokenSample, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
+    BrokenSample, Summed, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
     SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay, RateApart,
     MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
@@ -42,6 +43,9 @@ RATES = frozenset({"learning_rate", "no_warmup", "rate_small"})
 WIRED = frozenset(
     {"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer", "weight_decay", "coupled_decay"}
 )
+
+# What began within one step, at a rate that did not rise
+LEAPS = frozenset({"gradient_jump", "loss_jump"})
 
 # What may be left alone as long as the loss falls: numbers that grow, and no mistake that stands by itself
 WATCHED = frozenset({"attention_growth", "residual_growth", "no_warmup", "learning_rate"})
@@ -138,8 +142,16 @@ class AlarmWatch:
         if alarm.alarm == "label_noise":  # what is left where nothing else is known; here something is
             return []
         since = cause.alarm
-        stands = self.story.rate_set if alarm.alarm in RATES else 1 if alarm.alarm in WIRED else None
+        if alarm.alarm in RATES and self._leapt(since):
+            return []  # a rate that stayed is no suspect for what one step broke
+        stands = self.story.rate_set if alarm.alarm in RATES else alarm.began or 1 if alarm.alarm in WIRED else None
         return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step, stands)]
+
+    def _leapt(self, cause: Alarm) -> bool:
+        """Whether this began within one step, and no jump of the rate came at it or after it."""
+        began, jump = cause.began or cause.step, self.story.jump
+        leapt = cause.alarm in LEAPS or (cause.alarm == "loss_reduction" and began == self.story.summed)
+        return leapt and not (jump is not None and jump[0] >= began)
 
     def _unread(self, alarm: Alarm, sign: Sign) -> Alarm:
         """The alarm; after a loss that leapt where no step was read, what was inferred may all follow from that."""
