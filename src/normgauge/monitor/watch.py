@@ -31,8 +31,8 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 
 # In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
 SIGNS: tuple[type[Sign], ...] = (
-    BrokenSample, Summed, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
-    SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay, RateApart,
+    BrokenSample, Summed, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale,
+    Momentum, SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay, RateApart,
     MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,
@@ -111,7 +111,7 @@ class AlarmWatch:
         found: list[Said] = []
         for sign in self._signs if whole else self._each:
             for alarm in sign.look(seen):
-                found += self._take(sign, alarm)
+                found += self._take(sign, alarm, seen)
         if self.story.risen or self.story.lost:  # the trouble goes on, whatever the signs say of it
             for incident in self._incidents:
                 incident.reading, incident.shown, incident.step = self._readings, seen.step, seen.step
@@ -124,7 +124,7 @@ class AlarmWatch:
     def _over(self, incident: Incident, step: int) -> bool:
         return self._readings - incident.reading > QUIET and step - incident.shown > FOLDED_STEPS
 
-    def _take(self, sign: Sign, alarm: Alarm) -> list[Said]:
+    def _take(self, sign: Sign, alarm: Alarm, seen: Seen) -> list[Said]:
         """What is to be said of a sign that shows."""
         known = next((x for x in self._incidents if alarm.alarm in x.kinds), None)
         if known is not None:
@@ -134,12 +134,15 @@ class AlarmWatch:
             return []
         cause = None if sign.rank == "setting" else self._explaining(alarm)
         if cause is None:
-            alarm = self._weighed(self._unread(alarm, sign))
+            alarm = self._weighed(self._unread(alarm, sign), seen)
             self._incidents.append(Incident(alarm, {alarm.alarm}, self._readings, alarm.step, alarm.step))
             return [alarm]
         cause.kinds.add(alarm.alarm)
         cause.reading, cause.shown, cause.step = self._readings, alarm.step, alarm.step
-        if alarm.alarm == "label_noise":  # what is left where nothing else is known; here something is
+        if alarm.alarm in (
+            "label_noise",
+            "batch_change",
+        ):  # what is left where nothing else is known; here something is
             return []
         since = cause.alarm
         if alarm.alarm in RATES and self._leapt(since):
@@ -166,17 +169,25 @@ class AlarmWatch:
         )
         return replace(alarm, advice=f"{first} {alarm.advice[:1].lower()}{alarm.advice[1:]}")
 
-    def _weighed(self, alarm: Alarm) -> Alarm:
+    def _weighed(self, alarm: Alarm, seen: Seen) -> Alarm:
         """The alarm; while the loss falls, lowering a rate may make things worse, and so it says to wait first."""
         if alarm.alarm not in WATCHED:
             return alarm
         if self.story.rising:
             rates = f"from {self.story.first_rate:.3g} at first to {self.story.rate:.3g} at step {self.story.step}"
-            alarm = replace(alarm, sentence=f"{alarm.sentence} The learning rate was still rising, {rates}.")
+            own = self._own_rate(alarm.layer, seen)
+            first = "The learning rate" if own is None else f"Its learning rate is {own:.3g}; that of the first group"
+            alarm = replace(alarm, sentence=f"{alarm.sentence} {first} was still rising, {rates}.")
         if not self.story.falls:
             return alarm
         wait = f"At step {alarm.step} the loss still fell: watch it. Where it no longer falls:"
         return replace(alarm, advice=f"{wait} {alarm.advice[:1].lower()}{alarm.advice[1:]}")
+
+    def _own_rate(self, layer: str, seen: Seen) -> float | None:
+        """The rate of this layer, where others have another one and it is not that of the first group."""
+        rates = {place.name: row["rate"] for place, row in zip(self._places, seen.rows, strict=False) if "rate" in row}
+        own = rates.get(layer)
+        return own if own != self.story.rate and len(set(rates.values())) > 1 else None
 
     def _explaining(self, alarm: Alarm) -> Incident | None:
         """The latest incident that this may follow from."""

@@ -151,7 +151,7 @@ def summed(adaptive: bool, far: bool) -> list:
         rows = [{"frobenius": 2.4, "update": 2.4 * turn, "gradient": 0.1} for _ in PLACES]
         gradient = 500.0 if after else 0.5
         loss = 2000.0 if after else 2.0
-        if not far or step % 10 == 0 and step < 60 or step > 60:
+        if not far or (step % 10 == 0 and step < 60) or step > 60:
             seen = reading(step, loss, facts=known, pairs={}, totals={"gradient": gradient, "log10_folded": 1.0})
             found += watch.observe(replace(seen, rows=rows))
         watch.story.hear(step, loss)

@@ -151,8 +151,8 @@ RULES: tuple[Rule, ...] = (
         "loss_reduction",
         _summed,
         lambda case: (
-            f"the loss is a sum{_summed_since(case.seen.story.summed)}, and its gradient that of the mean times the number of "
-            "summands"
+            f"the loss is a sum{_summed_since(case.seen.story.summed)}, and its gradient that of the mean times the "
+            "number of summands"
         ),
         MEAN_ADVICE,
     ),
