@@ -104,7 +104,7 @@ def _way(run: Run, fine: Pairs) -> str:
     if len(fine) == 1:
         return f"The loss is {now:.3g} at step {last:,}."
     between = " and ".join(_between(run, start, now, last))
-    way = "went" if relapse(run) else "fell" if now < start else "rose"
+    way = "rose" if now >= start else "went" if relapse(run) else "fell"
     said = (
         f"is {now:.3g} at step {last:,}, as at step {first:,}"
         if f"{start:.3g}" == f"{now:.3g}"
