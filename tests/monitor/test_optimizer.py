@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from normgauge.core.errors import InputError
-from normgauge.monitor.optimizer import at_hand, first_rate, optimizers_of, settings_of
+from normgauge.monitor.optimizer import at_hand, first_rate, largest_decay, optimizers_of, settings_of
 
 
 def test_settings_that_are_tensors_are_read_where_nothing_waits():
@@ -35,3 +35,10 @@ def test_several_optimizers_come_in_a_list_a_table_or_alone():
     assert [row["rate"] for row in settings_of([first, second]).values()] == [0.1, 0.1, 0.2, 0.2]
     with pytest.raises(InputError, match="expected an optimizer, or several in a list; got str"):
         optimizers_of(["adam"])
+
+
+def test_the_largest_decay_is_that_of_any_group():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    groups = [{"params": first.parameters(), "weight_decay": 0.0}, {"params": second.parameters(), "lr": 0.5}]
+    assert largest_decay([torch.optim.SGD(groups, lr=0.1, weight_decay=0.01)]) == pytest.approx(0.005)
+    assert largest_decay([]) is None

@@ -114,8 +114,8 @@ def test_directions_turn_oftener_at_first_after_a_pause_and_while_norms_move(clo
 
 def test_everything_is_read_every_ten_steps_where_all_are_read(clock: Clock) -> None:
     plan = Schedule(0.03, 1, 0)
-    levels = read_levels(plan, run(plan, clock, 25, 0.01, 0.001))
-    assert [step for step, level in levels if level is Level.RICH] == [1, 11, 21]
+    levels = read_levels(plan, run(plan, clock, 25, 0.01, 0.001))  # and at each doubling, as the budget does
+    assert [step for step, level in levels if level is Level.RICH] == [1, 2, 4, 8, 16]
     assert all(level is not Level.LIGHT for _, level in levels)
 
 

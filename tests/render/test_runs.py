@@ -56,6 +56,20 @@ def test_a_quiet_run_is_said_to_be_quiet(runs):
     assert '<span class="badge good">no alarm</span>' in shown(runs[1])
 
 
+@pytest.mark.parametrize(("after", "far"), [(4.2, True), (2.7, False), (2.4, False)])
+def test_a_run_without_an_alarm_whose_loss_lost_what_it_gained_is_not_said_to_be_well(tmp_path, after, far):
+    writer = store.create(tmp_path, header())
+    for number in [*range(1, 150, 10), *range(160, 300, 10)]:
+        loss = 4.5 - 0.013 * number if number < 150 else after
+        writer.append({**step(number), "loss": loss, "loss_mean": loss, "loss_max": loss})
+    writer.close()
+    item = labelled_runs([store.read(tmp_path)])[0]
+    assert healthy(item) != far
+    said = told(tmp_path)
+    assert ("But the loss is far above its lowest since step 142: its mean is 4.2 in steps" in said) == far
+    assert ("no step between 141 and 142" in said) is False and ("The loss fell" in said) != far
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_is_said_and_drawn(tmp_path, bad):
     writer = store.create(tmp_path, header())

@@ -29,7 +29,7 @@ from normgauge.monitor.layers import (
 )
 from normgauge.monitor.listener import is_wrapped
 from normgauge.monitor.norms import Part
-from normgauge.monitor.optimizer import Optimizers, first_rate, optimizers_of
+from normgauge.monitor.optimizer import Optimizers, first_rate, largest_decay, optimizers_of
 from normgauge.monitor.replay import compiled_part
 from normgauge.monitor.rotation import PROOF_STEPS
 from normgauge.monitor.schedule import DENSE_STEPS, GAP, LONGEST_SECONDS, LONGEST_STEPS, Level, Schedule
@@ -228,8 +228,7 @@ class Monitor:
     def _take(self, loss: Tensor | float | None) -> bool:
         """Note the loss of this step and its settings; False if the step, or the next, is to be read for it."""
         passes = self._instruments.passes
-        if self._armed or not passes.reduction:
-            passes.reduce(loss)
+        passes.reduce(loss)  # at every step: it is changed in the middle of a run, too
         if isinstance(loss, Tensor) and loss.numel() != 1:
             self._note(f"the loss has {loss.numel()} numbers: their mean is written.", "loss")
             loss = loss.detach().float().mean() if loss.numel() else None
@@ -239,7 +238,8 @@ class Monitor:
             except (TypeError, ValueError) as error:
                 self._note(f"the loss is no number ({error}): lines have none.", "loss")
         story = self._watch.story
-        story.note(self._number, first_rate(self._optimizers), passes.training)
+        rate, decay = first_rate(self._optimizers), largest_decay(self._optimizers)
+        story.note(self._number, rate, passes.training, reduction=passes.reduction, decay=decay)
         self._hear(story)
         return not self._alarming() and not story.wanted
 

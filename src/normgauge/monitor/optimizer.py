@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, SupportsFloat
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from normgauge.core.errors import InputError
 from normgauge.monitor.sheet import Column, Row
 
+MOST_GROUPS = 8  # of which the decay is looked at in every step
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None
 
 
@@ -42,6 +44,13 @@ def settings_of(optimizers: Iterable[Any]) -> dict[int, Row]:
 def first_rate(optimizers: Sequence[Any]) -> float | None:
     """The learning rate of the first group, where there is one and it is at hand."""
     return at_hand(optimizers[0].param_groups[0].get("lr")) if optimizers else None
+
+
+def largest_decay(optimizers: Sequence[Any]) -> float | None:
+    """The largest rate times weight_decay of the first few groups; None where none of them has both at hand."""
+    groups = islice((group for one in optimizers for group in one.param_groups), MOST_GROUPS)
+    known = ((at_hand(group.get("lr")), at_hand(group.get("weight_decay"))) for group in groups)
+    return max((rate * decay for rate, decay in known if rate is not None and decay is not None), default=None)
 
 
 def at_hand(value: Any) -> float | None:

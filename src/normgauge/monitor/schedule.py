@@ -153,7 +153,7 @@ class Schedule:
         self._pass(self.clock())  # steps that rested have earned something since the last call
         whole = self.by_count(step)
         if self._every is not None or self.readings < FIRST_READINGS:
-            self.level = whole
+            self.level = Level.RICH if self._every is not None and self._grown(step) else whole
             return self._every is None or step % self._every == 0
         if self._grown(step):
             self.level = Level.ALERT

@@ -108,6 +108,7 @@ LOSS_STEADY = 3.0  # factor within which the network's own numbers must stay for
 GRADIENT_EXPLODED, GRADIENT_VANISHED = 1e3, 1e-5
 
 GRADIENT_SURGED = 100.0  # factor of the norm of all gradients within one step, over the largest of the last ones
+GRADIENT_ALIKE = 10.0  # between the factors of all layers below which none of them is named
 GRADIENT_READINGS = 3  # odd readings in a row before an alarm
 CAPACITY_DECADES = 0.5  # decades by which the folded product grows, for each layer in it, within ``MEMORY`` readings
 

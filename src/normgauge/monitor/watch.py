@@ -19,6 +19,7 @@ from normgauge.monitor.signs.settings import (
     Squashed,
     StatisticsMomentum,
     SteppedTwice,
+    Summed,
     UpdateLost,
     remarks,
 )
@@ -30,8 +31,8 @@ from normgauge.monitor.thresholds import FOLDED_STEPS, QUIET
 
 # In the order in which they are asked: the first that shows is the cause, and what comes after it may follow from it
 SIGNS: tuple[type[Sign], ...] = (
-    BrokenSample, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale, Momentum,
-    SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay, RateApart,
+    BrokenSample, Summed, Squashed, EpsLost, NotInOptimizer, SteppedTwice, EvalMode, StatisticsMomentum, DataScale,
+    Momentum, SecondBeta, RateFaded, UpdateLost, CoupledDecay, WeightDecay, RateApart,
     MissingNormalizer, WeightScale, Epsilon, DeadUnits, Stream, Vanishing, LearningRate, Attention, BrokenNumbers,
     Gains, StaleStatistics, NoGradient, TooSmall, LabelNoise,
     SigmaShift, EffectiveRate, Gradients, Capacity,
@@ -42,6 +43,9 @@ RATES = frozenset({"learning_rate", "no_warmup", "rate_small"})
 WIRED = frozenset(
     {"loss_reduction", "data_scale", "no_normalizer", "missing_normalizer", "weight_decay", "coupled_decay"}
 )
+
+# What began within one step, at a rate that did not rise
+LEAPS = frozenset({"gradient_jump", "loss_jump"})
 
 # What may be left alone as long as the loss falls: numbers that grow, and no mistake that stands by itself
 WATCHED = frozenset({"attention_growth", "residual_growth", "no_warmup", "learning_rate"})
@@ -107,7 +111,7 @@ class AlarmWatch:
         found: list[Said] = []
         for sign in self._signs if whole else self._each:
             for alarm in sign.look(seen):
-                found += self._take(sign, alarm)
+                found += self._take(sign, alarm, seen)
         if self.story.risen or self.story.lost:  # the trouble goes on, whatever the signs say of it
             for incident in self._incidents:
                 incident.reading, incident.shown, incident.step = self._readings, seen.step, seen.step
@@ -120,7 +124,7 @@ class AlarmWatch:
     def _over(self, incident: Incident, step: int) -> bool:
         return self._readings - incident.reading > QUIET and step - incident.shown > FOLDED_STEPS
 
-    def _take(self, sign: Sign, alarm: Alarm) -> list[Said]:
+    def _take(self, sign: Sign, alarm: Alarm, seen: Seen) -> list[Said]:
         """What is to be said of a sign that shows."""
         known = next((x for x in self._incidents if alarm.alarm in x.kinds), None)
         if known is not None:
@@ -130,16 +134,27 @@ class AlarmWatch:
             return []
         cause = None if sign.rank == "setting" else self._explaining(alarm)
         if cause is None:
-            alarm = self._weighed(self._unread(alarm, sign))
+            alarm = self._weighed(self._unread(alarm, sign), seen)
             self._incidents.append(Incident(alarm, {alarm.alarm}, self._readings, alarm.step, alarm.step))
             return [alarm]
         cause.kinds.add(alarm.alarm)
         cause.reading, cause.shown, cause.step = self._readings, alarm.step, alarm.step
-        if alarm.alarm == "label_noise":  # what is left where nothing else is known; here something is
+        if alarm.alarm in (
+            "label_noise",
+            "batch_change",
+        ):  # what is left where nothing else is known; here something is
             return []
         since = cause.alarm
-        stands = self.story.rate_set if alarm.alarm in RATES else 1 if alarm.alarm in WIRED else None
+        if alarm.alarm in RATES and self._leapt(since):
+            return []  # a rate that stayed is no suspect for what one step broke
+        stands = self.story.rate_set if alarm.alarm in RATES else alarm.began or 1 if alarm.alarm in WIRED else None
         return [Consequence(alarm.step, alarm.alarm, alarm.layer, alarm.sentence, since.alarm, since.step, stands)]
+
+    def _leapt(self, cause: Alarm) -> bool:
+        """Whether this began within one step, and no jump of the rate came at it or after it."""
+        began, jump = cause.began or cause.step, self.story.jump
+        leapt = cause.alarm in LEAPS or (cause.alarm == "loss_reduction" and began == self.story.summed)
+        return leapt and not (jump is not None and jump[0] >= began)
 
     def _unread(self, alarm: Alarm, sign: Sign) -> Alarm:
         """The alarm; after a loss that leapt where no step was read, what was inferred may all follow from that."""
@@ -154,17 +169,25 @@ class AlarmWatch:
         )
         return replace(alarm, advice=f"{first} {alarm.advice[:1].lower()}{alarm.advice[1:]}")
 
-    def _weighed(self, alarm: Alarm) -> Alarm:
+    def _weighed(self, alarm: Alarm, seen: Seen) -> Alarm:
         """The alarm; while the loss falls, lowering a rate may make things worse, and so it says to wait first."""
         if alarm.alarm not in WATCHED:
             return alarm
         if self.story.rising:
             rates = f"from {self.story.first_rate:.3g} at first to {self.story.rate:.3g} at step {self.story.step}"
-            alarm = replace(alarm, sentence=f"{alarm.sentence} The learning rate was still rising, {rates}.")
+            own = self._own_rate(alarm.layer, seen)
+            first = "The learning rate" if own is None else f"Its learning rate is {own:.3g}; that of the first group"
+            alarm = replace(alarm, sentence=f"{alarm.sentence} {first} was still rising, {rates}.")
         if not self.story.falls:
             return alarm
         wait = f"At step {alarm.step} the loss still fell: watch it. Where it no longer falls:"
         return replace(alarm, advice=f"{wait} {alarm.advice[:1].lower()}{alarm.advice[1:]}")
+
+    def _own_rate(self, layer: str, seen: Seen) -> float | None:
+        """The rate of this layer, where others have another one and it is not that of the first group."""
+        rates = {place.name: row["rate"] for place, row in zip(self._places, seen.rows, strict=False) if "rate" in row}
+        own = rates.get(layer)
+        return own if own != self.story.rate and len(set(rates.values())) > 1 else None
 
     def _explaining(self, alarm: Alarm) -> Incident | None:
         """The latest incident that this may follow from."""

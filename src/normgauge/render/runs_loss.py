@@ -14,6 +14,7 @@ from normgauge.render.runs_data import LabelledRun, Pairs, loss_series
 HARDLY, STANDING = 0.02, 100  # part of a loss by which it comes hardly lower, and steps to tell
 BACK = 0.05  # part by which the last losses lie above the lowest where that is worth a word
 PEAK = 1.5  # factor of a step's loss over the lowest before it, and over the last, likewise
+FAR, LOST = 1.5, 0.5  # factor over the lowest mean, and part of what was gained by it, that make a relapse
 STEPS = 8  # of which the mean is taken at least, since single ones are noisy
 
 
@@ -29,6 +30,57 @@ class Mean:
     def count(self) -> int:
         """How many steps that are."""
         return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Relapse:
+    """A loss far above its lowest, to which it did not come back.
+
+    Attributes:
+        low, now: the lowest mean and the last.
+        since: first of the steps whose loss, or whose line's mean, lies nearer to what it is now.
+        read: the last step read before it.
+    """
+
+    low: Mean
+    now: Mean
+    since: int
+    read: int
+
+
+def relapse(run: Run) -> Relapse | None:
+    """Where a loss that had fallen lost most of it again; None for one that goes below 0, which is no distance."""
+    means, series = _means(run), _steps(run)
+    if len(means) < 2 or not series:
+        return None
+    (_, start), low, now = series[0], min(means, key=lambda mean: mean.value), means[-1]
+    gained = start - low.value
+    if low.value <= 0.0 or now.value <= FAR * low.value or not now.value - low.value > LOST * gained > 0.0:
+        return None
+    middle, since = (low.value + now.value) / 2, now.first
+    for part in reversed(list(_parts(run))):
+        if not part.value > middle or part.last <= low.last:
+            break
+        since = part.first
+    return Relapse(low, now, since, max((line.step for line in run.steps if line.step < since), default=0))
+
+
+def relapse_sentence(run: Run) -> str:
+    """What is said of it beside that there is no alarm; empty where there is none."""
+    found = relapse(run)
+    if found is None:
+        return ""
+    low, now = found.low, found.now
+    unread = (
+        f"; no step between {found.read:,} and {found.since:,} was read, and every=1 reads all"
+        if found.read + 1 < found.since
+        else ""
+    )
+    return (
+        f"But the loss is far above its lowest since step {found.since:,}: its mean is {now.value:.3g} in steps "
+        f"{now.first:,} to {now.last:,} and was {low.value:.3g} in steps {low.first:,} to {low.last:,}. No sign that "
+        f"was read explains it{unread}."
+    )
 
 
 def loss_sentence(item: LabelledRun) -> str:
@@ -52,7 +104,7 @@ def _way(run: Run, fine: Pairs) -> str:
     if len(fine) == 1:
         return f"The loss is {now:.3g} at step {last:,}."
     between = " and ".join(_between(run, start, now, last))
-    way = "fell" if now < start else "rose"
+    way = "rose" if now >= start else "went" if relapse(run) else "fell"
     said = (
         f"is {now:.3g} at step {last:,}, as at step {first:,}"
         if f"{start:.3g}" == f"{now:.3g}"

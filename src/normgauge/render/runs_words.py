@@ -12,7 +12,7 @@ from normgauge.core.store.numbers import read_number
 from normgauge.render.numbers import log_enclosure
 from normgauge.render.runs_data import LabelledRun, loss_series, total_evidence
 from normgauge.render.runs_incidents import incident_sentence, run_incidents
-from normgauge.render.runs_loss import loss_sentence
+from normgauge.render.runs_loss import loss_sentence, relapse, relapse_sentence
 
 RISEN = 2.0  # factor from which a learning rate that still rises is worth a word
 MOVED = 0.1  # decades below which a total is said to stay where it is
@@ -22,10 +22,11 @@ LOOKED = 50  # lines from which the usual time is taken
 
 
 def healthy(item: LabelledRun) -> bool:
-    """No alarm, and the last loss is a number; a run of which nothing was read is not known to be."""
+    """No alarm, and a last loss that is a number near its lowest; where nothing was read it is not known."""
     return (
         bool(item.run.steps)
         and not item.run.alarms
+        and relapse(item.run) is None
         and all(math.isfinite(value) for _, value in loss_series(item.run)[-1:])
     )
 
@@ -43,7 +44,9 @@ def run_sentences(item: LabelledRun) -> list[str]:
 
 def _incidents(item: LabelledRun) -> str:
     found = run_incidents(item.run)
-    return incident_sentence(found) if found else f"No alarm up to step {item.last:,}."
+    if found:
+        return incident_sentence(found)
+    return f"No alarm up to step {item.last:,}. {relapse_sentence(item.run)}".strip()
 
 
 def _rate(item: LabelledRun) -> str:

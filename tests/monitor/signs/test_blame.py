@@ -94,12 +94,14 @@ def test_a_sum_is_divided_by_its_summands_and_not_by_the_samples():
     assert "by the number of summands" in alarm.advice and "batch size" not in alarm.advice
 
 
-def jumping(at: int, unread: int = 0, rates=lambda step: 0.1, factor: float = 1e3, turn: float = 0.01) -> list:
+def jumping(
+    at: int, unread: int = 0, rates=lambda step: 0.1, factor: float = 1e3, turn: float = 0.01, more: int = 4
+) -> list:
     """The alarms of a run with short steps whose gradient jumps at a step, and whose loss does after it."""
     watch, found = AlarmWatch(PLACES), []
-    for step in range(1, at + 4):
+    for step in range(1, at + more):
         long, hit = step >= at, step > at
-        loss = 2.5 * 40.0 ** (step - at) if hit else 2.5
+        loss = 2.5 * 40.0 ** min(step - at, 20) if hit else 2.5
         watch.story.note(step, rates(step))
         watch.story.hear(step, loss)
         if at - unread < step <= at + (unread > 0):
@@ -136,3 +138,38 @@ def test_a_rate_is_blamed_since_the_first_of_the_readings_with_long_steps():
         loss = 4.0 - 0.02 * min(step, 140) + 0.4 * max(0, step - 143)
         found += watch.observe(replace(reading(step, loss, facts=Facts(adaptive=False), pairs={}), rows=rows))
     assert (found[0].alarm, found[0].began) == ("learning_rate", 141)
+
+
+def summed(adaptive: bool, far: bool) -> list:
+    """The alarms of a mean that becomes a sum at step 60, every step read, or every tenth and those after it."""
+    watch, found = AlarmWatch(PLACES), []
+    known = Facts(adaptive=adaptive, reduction="sum", classes=10, entropy=True)
+    for step in range(1, 75):
+        after = step >= 60
+        watch.story.note(step, 0.1, reduction="sum" if after else "mean")
+        turn = 0.01 if adaptive or not after else 0.9
+        rows = [{"frobenius": 2.4, "update": 2.4 * turn, "gradient": 0.1} for _ in PLACES]
+        gradient = 500.0 if after else 0.5
+        loss = 2000.0 if after else 2.0
+        if not far or (step % 10 == 0 and step < 60) or step > 60:
+            seen = reading(step, loss, facts=known, pairs={}, totals={"gradient": gradient, "log10_folded": 1.0})
+            found += watch.observe(replace(seen, rows=rows))
+        watch.story.hear(step, loss)
+    return found
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("far", [False, True])
+def test_a_mean_that_becomes_a_sum_is_dated_and_named_first(adaptive, far):
+    cause, *others = summed(adaptive, far)
+    assert (cause.alarm, cause.began) == ("loss_reduction", 60)
+    assert "a sum from step 60 on; up to then it was a mean" in cause.sentence and "from 2 at step 59" in cause.sentence
+    assert "label_noise" not in {other.alarm for other in others}
+    assert all(getattr(other, "set_at", None) is None for other in others)  # neither is the rate a suspect
+
+
+@pytest.mark.parametrize("unread", [0, 10])
+def test_a_rate_that_stayed_is_no_suspect_beside_a_jump_of_the_gradient_or_the_loss(unread):
+    found = jumping(60, unread=unread, more=40)
+    assert found[0].alarm == ("loss_jump" if unread else "gradient_jump")
+    assert "learning_rate" not in {alarm.alarm for alarm in found}

@@ -8,7 +8,8 @@ import pytest
 
 from normgauge.monitor.facts import Facts
 from normgauge.monitor.signs.data import _listed
-from tests.monitor.readings import MAP, NORM, after, named, reading, said, watched
+from normgauge.monitor.watch import AlarmWatch
+from tests.monitor.readings import MAP, NORM, PLACES, after, named, reading, said, watched
 
 CLASSES = Facts(classes=10)
 CAUSES = {
@@ -76,3 +77,30 @@ def test_labels_are_blamed_with_what_was_compared_and_no_more():
     (alarm,) = after(watched(), 6, loss=2.5, facts=CLASSES)
     assert "the input's size, every σ, the weights' norms and the steps before were as usual" in alarm.sentence
     assert "every σ" not in _listed({("weight", 0): 1.0, ("sigma", 0): None})  # a network without normalizers
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [({"sigma_rms": 0.96}, "batch_change"), ({"sigma_min": 0.08}, "batch_change"), ({}, "label_noise")],
+)
+def test_a_sigma_that_left_its_own_range_with_the_loss_speaks_of_the_data(changed, kind):
+    watch = AlarmWatch(PLACES)
+    for step in range(1, 61):
+        wave = 1.0 + 0.05 * (-1) ** step
+        usual = {NORM: {"sigma_rms": 0.6 * wave, "sigma_min": 0.03 * wave}}
+        assert watch.observe(reading(step, changed=usual, totals={"gradient": wave})) == []
+    bad = {NORM: {"sigma_rms": 0.6, "sigma_min": 0.03, **changed}}
+    (alarm,) = after(watch, 6, first=61, loss=2.5, facts=CLASSES, changed=bad, totals={"gradient": 1.5})
+    assert (alarm.alarm, alarm.began) == (kind, 61)
+    assert "the norm of all gradients was 1.5 at step 61, and 0.95 to 1.05 in the 20 readings" in alarm.sentence
+    assert ("every σ" in alarm.sentence) == (kind == "label_noise")
+    if "sigma_rms" in changed:
+        assert "σ of b.1.norm was 0.96 at step 61, and 0.57 to 0.63 in the 20 readings before" in alarm.sentence
+
+
+def test_a_loss_a_hundred_times_that_of_the_start_is_no_doing_of_labels():
+    watch = watched()
+    for step in range(31, 61):
+        watch.observe(reading(step, totals={"gradient": 1.0}))
+    (alarm,) = after(watch, 6, first=61, loss=500.0, facts=CLASSES, totals={"gradient": 1e3})
+    assert (alarm.alarm, alarm.began) == ("gradient_jump", 61) and "what multiplies the loss" in alarm.advice

@@ -104,3 +104,19 @@ def test_decay_that_takes_most_of_a_step_is_named_before_the_rate(share, turn, f
     assert [alarm.alarm for alarm in found] == first
     if first == ["weight_decay"]:
         assert "takes 30.00% of the median matrix" in found[0].sentence and "by 50% of" in found[0].sentence
+
+
+@pytest.mark.parametrize(("told", "began"), [(True, 31), (False, 36)])
+def test_decay_is_dated_by_the_step_that_set_it_and_not_by_the_rate(told, began):
+    watch, found = AlarmWatch(PLACES), []
+    for step in range(1, 41):
+        watch.story.note(step, 1e-3 * min(step / 5, 1.0), decay=(0.4 if step > 30 else 1e-5) if told else None)
+        changed = {
+            row: {"update": 0.5 * PLACES[row].size, "frobenius": PLACES[row].size, "rate": 1e-3, "weight_decay": 400.0}
+            for row in MAPS
+        }  # fmt: skip
+        if step < 31 or step > 35:
+            found += watch.observe(reading(step, 4.0, changed if step > 30 else None, facts=facts()))
+        watch.story.hear(step, 4.0)
+    (alarm,) = [alarm for alarm in found if alarm.alarm == "weight_decay"]
+    assert (alarm.step, alarm.began) == (36, began)

@@ -181,6 +181,16 @@ def test_a_warm_up_comes_first_where_there_is_none(rates, adaptive, first):
     assert ("The learning rate was still rising, from 0.1 at first to" in found[0].sentence) == (rates[-1] > 0.1)
 
 
+def test_a_layer_of_another_group_is_told_its_own_rate():
+    watch, found = AlarmWatch([replace(place, role="matrix") for place in PLACES]), []
+    for step in range(1, 41):
+        rates = {row: {"rate": 0.1 * step} for row in range(1, len(PLACES))}
+        changed = {**rates, 0: {"logit_max": 1.8 * 1.2**step, "rate": 30.0 * step}}
+        found += watch.observe(reading(step, 2.0, changed, pairs={}, rate=0.1 * step))
+    (alarm,) = [alarm for alarm in found if alarm.alarm == "attention_growth"]
+    assert f"Its learning rate is {30.0 * alarm.step:.3g}; that of the first group was still rising" in alarm.sentence
+
+
 @pytest.mark.parametrize(("fall", "waits"), [(0.95, True), (1.0, False)])
 def test_while_the_loss_falls_the_advice_is_to_watch_it(fall, waits):
     watch, found = AlarmWatch([replace(place, role="matrix") for place in PLACES]), []

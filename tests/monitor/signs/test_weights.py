@@ -47,6 +47,20 @@ def test_a_gradient_is_said_to_explode_first_only_where_no_other_rose_before(oth
     assert (alarm.alarm, alarm.layer) == ("gradient_explosion", "b.1.map") and alarm.sentence.endswith(said)
 
 
+def test_where_all_gradients_rise_alike_no_layer_is_named_and_the_first_such_reading_dates_it():
+    sign, found = Gradients(PLACES), []
+    for step in range(1, 14):
+        factor = 1.0 if step <= 10 else 1e4
+        changed = {
+            row: {"scale_free_gradient": 0.24 * factor * (4.0 if factor > 1.0 and row == MAP else 1.0)}
+            for row in (0, 2, 4, 6)
+        }
+        found += sign.look(reading(step, changed=changed))
+    alarm = found[-1]
+    assert (alarm.alarm, alarm.layer, alarm.step, alarm.began) == ("gradient_explosion", "", 13, 11)
+    assert "of all 4 matrices and convolutions is 1e+04 to 4e+04 times its level at step 13" in alarm.sentence
+
+
 def test_layers_of_an_odd_scale_are_named_together_and_what_lies_far_behind_them_is_not_judged():
     odd = {row: {"frobenius": 2400.0} for row in (MAP, HEAD)}
     began = [replace(place, size=2400.0) if row in odd else place for row, place in enumerate(PLACES)]

@@ -55,6 +55,11 @@ class Case:
         return not any(place.role == "norm" for place in self.places)
 
 
+MEAN_ADVICE = (
+    'Use the mean (reduction="mean"), or divide the learning rate by the number of summands (of a sequence, all its '
+    "tokens count; of an image, all its numbers)."
+)
+
 # cause, when, what it means, what to do
 Rule = tuple[str, Callable[[Case], bool], Callable[[Case], str], str | Callable[[Case], str]]
 
@@ -94,8 +99,13 @@ def _leap(case: Case) -> str:
 
 
 def _summed(case: Case) -> bool:
-    facts = case.seen.facts
-    return facts.reduction == "sum" and not facts.adaptive
+    facts, story = case.seen.facts, case.seen.story
+    return (story.reduction or facts.reduction) == "sum" and not facts.adaptive
+
+
+def _summed_since(summed: int | None) -> str:
+    """Since when a loss is a sum, where it was a mean before."""
+    return "" if summed is None else f" since step {summed} (a mean before)"
 
 
 def _unscaled(case: Case) -> bool:
@@ -140,9 +150,11 @@ RULES: tuple[Rule, ...] = (
     (
         "loss_reduction",
         _summed,
-        lambda case: "the loss is a sum, and its gradient that of the mean times the number of summands",
-        'Use the mean (reduction="mean"), or divide the learning rate by the number of summands (of a sequence, all '
-        "its tokens count; of an image, all its numbers).",
+        lambda case: (
+            f"the loss is a sum{_summed_since(case.seen.story.summed)}, and its gradient that of the mean times the "
+            "number of summands"
+        ),
+        MEAN_ADVICE,
     ),
     (
         "data_scale",
@@ -187,5 +199,7 @@ def blame(case: Case) -> Alarm:
     story = case.seen.story
     leap = {"gradient_jump": story.surge, "loss_jump": story.leap}.get(kind)
     began = story.jump[0] if _jumped(case) and story.jump else case.began if leap is None else leap.step
+    if kind == "loss_reduction" and story.summed is not None:
+        began = story.summed
     sentence = f"{means(case)}; {case.why.said}."
     return Alarm(case.seen.step, kind, "", sentence, case.why.value, case.why.threshold, advice, began)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median, relative_updates
 from normgauge.monitor.thresholds import (
@@ -12,6 +13,7 @@ from normgauge.monitor.thresholds import (
     DATA_JUMP,
     DATA_LARGE,
     DATA_SMALL,
+    GRADIENT_SURGED,
     LOSS_APART,
     LOSS_BIG,
     LOSS_HIGH,
@@ -25,6 +27,7 @@ from normgauge.monitor.thresholds import (
     SCALE_KEPT,
     SETTLED,
 )
+from normgauge.render.numbers import plural
 
 
 class DataScale(Sign):
@@ -73,10 +76,12 @@ class DataScale(Sign):
 Key = tuple[str, int]  # what is compared, and of which layer
 NAMED = {"input": "the input's size", "sigma": "every σ", "weight": "the weights' norms"}
 TURN: Key = ("turn", 0)
+GRADIENT: Key = ("gradient", 0)
+SPREADS = {"sigma": "σ", "smallest": "the smallest σ"}  # what of a normalizer tells that its input changed
 
 
 class LabelNoise(Sign):
-    """Losses far above their level while input, σ and steps are as usual: only the labels remain as a cause.
+    """Losses far above their level while weights and steps are as usual: labels, or the data where a σ moved as well.
 
     Only a cross entropy is judged: the targets of other losses may change on purpose, as those of agents do.
     """
@@ -88,6 +93,8 @@ class LabelNoise(Sign):
         self._count, self._mean, self._spread, self._start = 0, 0.0, 0.0, 0.0
         self._high: list[tuple[int, float]] = []
         self._usual: dict[Key, Level] = defaultdict(Level)
+        self._last: dict[Key, deque[float]] = defaultdict(partial(deque, maxlen=MEMORY))  # of what has a range
+        self._left: dict[Key, str] = {}  # what was out of its range at the first high loss, in words
         self._steady = self._was_steady = True
         self._step = 0
 
@@ -100,21 +107,58 @@ class LabelNoise(Sign):
             jump = self._jump() or jump
         numbers = self._numbers_of(seen)
         if calm and (self._high or jump):
-            steady = (self._near(key, value) for key, value in numbers.items() if key != TURN)
+            steady = (self._near(key, value) for key, value in numbers.items() if key != TURN and key[0] != "sigma")
             self._steady = self._was_steady and all(steady)
+            ranged = self._ranged(seen)
+            self._left = {key: said for key, value in ranged.items() if (said := self._out(key, value, seen.step))}
         if not self._high:
             self._was_steady = self._near(TURN, numbers[TURN])  # this step shows in the loss of the next
             for key, value in numbers.items():
                 self._usual[key].see(value)
+            for key, value in self._ranged(seen).items():
+                self._last[key].append(value)
         if jump is None or not self._steady or not near or not seen.facts.classes:
             return
         at, before, loss = jump
-        sentence = (
-            f"the loss went from {before:.3g} to {loss:.3g} from step {at} on, while {_listed(numbers)} "
-            "were as usual. Activations, logits and gradients are not compared for this."
-        )
-        advice = "Look at the labels of these batches."
-        yield Alarm(seen.step, "label_noise", "", sentence, loss / before, LOSS_JUMP, advice, at)
+        kind, rest, advice = self._read_off(numbers, loss)
+        sentence = f"the loss went from {before:.3g} to {loss:.3g} from step {at} on{rest}"
+        yield Alarm(seen.step, kind, "", sentence, loss / before, LOSS_JUMP, advice, at)
+
+    def _read_off(self, numbers: Mapping[Key, float | None], loss: float) -> tuple[str, str, str]:
+        """What it is called by what left its range with it, the rest of the sentence, and what to do."""
+        slope = self._left.get(GRADIENT, "")
+        if slope and loss > GRADIENT_SURGED * max(self._start, self._mean):
+            advice = (
+                "Look at what multiplies the loss from that step on (a sum in place of a mean, the weight of a term); "
+                "then at these batches."
+            )
+            return "gradient_jump", f": {slope}.", advice
+        moved = [self._left[key] for key in self._left if key != GRADIENT]
+        also = f" Besides, {slope}." if slope else ""
+        if moved:
+            more = f"; {plural(len(moved) - 1, 'other number')} of σ moved as well" if len(moved) > 1 else ""
+            rest = f", where the data changed, or data and labels: {moved[0]}{more}.{also}"
+            return "batch_change", rest, "Look at these batches: at their input first, then at their labels."
+        rest = f", while {_listed(numbers)} were as usual. Activations and logits are not compared for this.{also}"
+        return "label_noise", rest, "Look at the labels of these batches."
+
+    def _ranged(self, seen: Seen) -> dict[Key, float]:
+        """What is compared with the range of its last readings: σ of every normalizer, and the gradient."""
+        found = {("sigma", k): row["sigma_rms"] for k, row in enumerate(seen.rows) if "sigma_rms" in row}
+        found |= {("smallest", k): row["sigma_min"] for k, row in enumerate(seen.rows) if "sigma_min" in row}
+        slope = seen.totals.get("gradient")
+        return found if slope is None else {**found, GRADIENT: slope}
+
+    def _out(self, key: Key, value: float, step: int) -> str:
+        """What left the range of its last readings by more than its width, in words; empty where it did not."""
+        last = self._last[key]
+        if len(last) < MEMORY // 2:
+            return ""
+        low, high = min(last), max(last)
+        if 2 * low - high <= value <= 2 * high - low:
+            return ""
+        what = "the norm of all gradients" if key == GRADIENT else f"{SPREADS[key[0]]} of {self._places[key[1]].name}"
+        return f"{what} was {value:.3g} at step {step}, and {low:.3g} to {high:.3g} in the {len(last)} readings before"
 
     def _jump(self) -> tuple[int, float, float] | None:
         """First step, level before and mean of a row of high losses; None where it is too short or not high enough."""

@@ -72,6 +72,10 @@ class CoupledDecay(Sign):
 class WeightDecay(Sign):
     """Weight decay of all weights that takes them away faster than they learn."""
 
+    def __init__(self, places: Sequence[Place]) -> None:
+        super().__init__(places)
+        self._read: dict[float, tuple[int, int]] = {}  # the last reading with less, and the first one after it
+
     def look(self, seen: Seen) -> Iterator[Alarm]:
         """Compare the share that a step takes, and what is left of the median matrix, while the loss does not fall.
 
@@ -79,6 +83,9 @@ class WeightDecay(Sign):
         """
         rows = [k for k, place in self._rows("matrix", "conv").items() if seen.facts.of(k).learns and place.size > 0.0]
         share = share_of_maps(seen, self._places)
+        for limit in (GAMMA_DECAY, DECAY_GROSS):
+            below, first = self._read.get(limit, (0, 0))
+            self._read[limit] = (below, first or seen.step) if share > limit else (seen.step, 0)
         turn = median(relative_updates(seen, self._places))
         advice = "Use a far smaller weight_decay, for all weights: usual is 0.01 to 0.1 with AdamW."
         if share > DECAY_GROSS and turn is not None and share > MAINLY * turn:
@@ -86,8 +93,9 @@ class WeightDecay(Sign):
                 f"weight decay takes {share:.2%} of the median matrix at each step (learning rate times weight_decay): "
                 f"the whole step at {seen.step} moved the median layer by {turn:.0%} of the norm it has now."
             )
-            began = min(seen.story.rate_set, seen.step)
-            yield Alarm(seen.step, "weight_decay", "", sentence, share, DECAY_GROSS, advice, began)
+            yield Alarm(
+                seen.step, "weight_decay", "", sentence, share, DECAY_GROSS, advice, self._since(seen, DECAY_GROSS)
+            )
             return
         left = median([seen.rows[k].get("frobenius", 0.0) / self._places[k].size for k in rows]) or 0.0
         story = seen.story
@@ -97,4 +105,12 @@ class WeightDecay(Sign):
                 f"weight decay takes {share:.2%} of the median matrix at each step (learning rate times weight_decay); "
                 f"its norm is down to {left:.0%} of its start at step {seen.step}, and the loss does not fall."
             )
-            yield Alarm(seen.step, "weight_decay", "", sentence, share, GAMMA_DECAY, advice, 1)
+            yield Alarm(
+                seen.step, "weight_decay", "", sentence, share, GAMMA_DECAY, advice, self._since(seen, GAMMA_DECAY)
+            )
+
+    def _since(self, seen: Seen, limit: float) -> int:
+        """The first step at which decay took so much: by the settings of every step, else by the readings."""
+        below, first = self._read[limit]
+        noted = seen.story.decayed_since(limit) or first
+        return noted if below < noted <= first else first  # else it is that of another group

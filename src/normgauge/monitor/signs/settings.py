@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from normgauge.monitor.signs.blame import MEAN_ADVICE
 from normgauge.monitor.signs.sign import Alarm, Place, Seen, Sign, Streak
 from normgauge.monitor.thresholds import (
     HALF_LEAST,
+    LOSS_SUSPECT,
     MODE_STEPS,
     RATE_GONE,
     ROUNDED,
@@ -210,6 +212,25 @@ class Squashed(Setting):
         sentence = f"{what}. Its gradient is small{least if end == 'LogSoftmax' and count > 1 else ''}."
         advice = f"Give the loss the numbers in front of the {made}; the network may apply it where it is used."
         yield Alarm(seen.step, "squashed_logits", "", sentence, floor, 0.0, advice, 1)
+
+
+class Summed(Setting):
+    """A loss that was a mean and became a sum at the step at which it jumped."""
+
+    each = True
+
+    def look(self, seen: Seen) -> Iterator[Alarm]:
+        """Compare the step at which its graph showed another reduction with that of the jump."""
+        leap = seen.story.lately(seen.story.leap)
+        if leap is None or leap.step != seen.story.summed:
+            return
+        sentence = (
+            f"the loss is a sum from step {leap.step} on; up to then it was a mean. It went from {leap.before:.3g} at "
+            f"step {leap.step - 1} to {leap.after:.3g}, and its gradient is that of the mean times the number of "
+            "summands."
+        )
+        times = leap.after / leap.before if leap.before else math.inf
+        yield Alarm(seen.step, "loss_reduction", "", sentence, times, LOSS_SUSPECT, MEAN_ADVICE, leap.step)
 
 
 class RateFaded(Setting):

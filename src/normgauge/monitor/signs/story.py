@@ -7,8 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
+from typing import cast
 
 from normgauge.monitor.thresholds import (
+    DECAY_GROSS,
+    GAMMA_DECAY,
     GRADIENT_SURGED,
     LOSS_BACK,
     LOSS_EARLY,
@@ -84,6 +87,8 @@ class Story:
         read: the last step that was read.
         surge: of the norm of all gradients, between two steps that were read, while the loss was as before.
         leap: of the loss, where it has not come back since.
+        reduction: of the loss, where it is seen.
+        summed: the step at which a loss that was a mean became a sum, while it is one.
         eval_since: first of the steps in a row that ran in eval mode.
         low_since: first of the steps in a row whose rate is nothing beside the largest.
         wanted: whether something looks odd, so that the next step deserves a reading.
@@ -105,6 +110,8 @@ class Story:
         self.leap: Leap | None = None
         self._slopes: deque[float] = deque(maxlen=MEMORY)
         self._calm, self._rises = (math.inf, 0.0), 0  # mean and spread of the losses before that; rises in a row
+        self.reduction, self.summed = "", cast(int | None, None)
+        self._decays: dict[float, int] = {}  # since when so much of the weights is taken by each step
         self.eval_since: int | None = None
         self.low_since: int | None = None
         self.wanted = self.everything = self.urgent = self._risen = False
@@ -113,7 +120,15 @@ class Story:
         self._long: deque[float] = deque(maxlen=LOSS_LONG)
         self._next_look, self._next_urgent, self._gap, self._stuck_look = 0, 0, 1, STUCK_STEPS
 
-    def note(self, step: int, rate: float | None, training: bool | None = None) -> None:
+    def note(
+        self,
+        step: int,
+        rate: float | None,
+        training: bool | None = None,
+        *,
+        reduction: str = "",
+        decay: float | None = None,
+    ) -> None:
         """Take in the settings of a step."""
         self.step = step
         if step + 1 in self._asked:
@@ -121,6 +136,14 @@ class Story:
         if training is not None:
             self.eval_since = None if training else self.eval_since or step
             self.wanted |= not training and step - (self.eval_since or step) == MODE_STEPS - 1
+        if reduction and reduction != self.reduction:
+            self.summed = step if (self.reduction, reduction) == ("mean", "sum") else None
+            self.reduction = reduction
+        for limit in (GAMMA_DECAY, DECAY_GROSS):
+            if decay is not None and decay > limit:
+                self._decays.setdefault(limit, step)
+            else:
+                self._decays.pop(limit, None)
         if rate is None:
             return
         self.first_rate = rate if self.first_rate is None else self.first_rate
@@ -196,6 +219,10 @@ class Story:
         if known and calm and gradient > GRADIENT_SURGED * max(self._slopes) > 0.0:
             self.surge = Leap(step, self._slopes[-1], gradient, step - 1, loss or 0.0, self.rate)
         self._slopes.append(gradient)
+
+    def decayed_since(self, limit: float) -> int | None:
+        """First of the steps in a row at which decay takes more than this, of any weight; None where none is known."""
+        return self._decays.get(limit)
 
     def _settled(self, step: int) -> bool:
         """Whether loss and learning rate have been as usual for some steps."""

@@ -6,11 +6,12 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, median
+from normgauge.monitor.signs.sign import Alarm, Level, Place, Seen, Sign, Streak, median
 from normgauge.monitor.thresholds import (
     CAPACITY_DECADES,
     CAPACITY_READINGS,
     CAPACITY_STEPS,
+    GRADIENT_ALIKE,
     GRADIENT_EXPLODED,
     GRADIENT_READINGS,
     GRADIENT_VANISHED,
@@ -152,7 +153,7 @@ class Gradients(Sign):
     def __init__(self, places: Sequence[Place]) -> None:
         super().__init__(places)
         self._shares: dict[int, Level] = defaultdict(Level)
-        self._odd: dict[int, int] = defaultdict(int)
+        self._odd = Streak()
         self._lowest: dict[int, float] = {}
         self._rose: dict[int, int] = {}  # since when each is so far above the lowest it was
 
@@ -168,11 +169,11 @@ class Gradients(Sign):
         for row, size in sizes.items():
             up, down = self._levels[row].factor(size), self._shares[row].factor(size / largest)
             odd = up > GRADIENT_EXPLODED or down < GRADIENT_VANISHED
-            self._odd[row] = self._odd[row] + 1 if odd else 0
+            self._odd.see(odd, seen.step, row)
             if not odd:
                 self._levels[row].see(size)
                 self._shares[row].see(size / largest)
-        odd_ones = [row for row in sizes if self._odd[row] >= GRADIENT_READINGS]
+        odd_ones = [row for row in sizes if self._odd.now(row)[0] >= GRADIENT_READINGS]
         if odd_ones:
             yield self._say(seen, max(odd_ones, key=lambda row: self._levels[row].factor(sizes[row])), sizes, largest)
 
@@ -202,13 +203,22 @@ class Gradients(Sign):
 
     def _say(self, seen: Seen, row: int, sizes: dict[int, float], largest: float) -> Alarm:
         name, up = self._places[row].name, self._levels[row].factor(sizes[row])
+        _, began = self._odd.now(row)
+        factors = [self._levels[k].factor(size) for k, size in sizes.items()]
+        if len(factors) > 1 and min(factors) * GRADIENT_ALIKE > up > GRADIENT_EXPLODED:
+            sentence = (
+                f"‖w‖‖∇‖ of all {len(factors)} matrices and convolutions is {min(factors):.2g} to {up:.2g} times its "
+                f"level at step {seen.step}: it rose in all alike."
+            )
+            advice = "Look at the loss and what multiplies it; clip the gradient, or lower the learning rate."
+            return Alarm(seen.step, "gradient_explosion", "", sentence, up, GRADIENT_EXPLODED, advice, began)
         if up > GRADIENT_EXPLODED:
             sentence = (
                 f"{name}: ‖w‖‖∇‖ = {sizes[row]:.3g} at step {seen.step} is {up:.2g} times its level, whatever the "
                 f"scale of the weights. {self._order(row)}"
             )
             advice = "Clip the gradient, or lower the learning rate."
-            return Alarm(seen.step, "gradient_explosion", name, sentence, up, GRADIENT_EXPLODED, advice)
+            return Alarm(seen.step, "gradient_explosion", name, sentence, up, GRADIENT_EXPLODED, advice, began)
         share = sizes[row] / largest
         sentence = (
             f"{name}: its share of the network's scale-free gradient fell to {share:.1e}; it was "
@@ -216,7 +226,7 @@ class Gradients(Sign):
         )
         advice = "Look for dead units, a γ of 0 or a saturated layer behind it."
         limit = GRADIENT_VANISHED * self._shares[row].value
-        return Alarm(seen.step, "gradient_vanishing", name, sentence, share, limit, advice)
+        return Alarm(seen.step, "gradient_vanishing", name, sentence, share, limit, advice, began)
 
 
 class Capacity(Sign):
