@@ -130,7 +130,8 @@ class Schedule:
 
     def by_count(self, step: int) -> Level:
         """How much a reading holds that is due by counted steps."""
-        return Level.RICH if step - self._rich >= RICH_STEPS else Level.PLAIN
+        early = self._every is not None and self._grown(step)
+        return Level.RICH if early or step - self._rich >= RICH_STEPS else Level.PLAIN
 
     def rests(self, step: int) -> bool:
         """Whether this step is skipped without looking at the accounts."""
@@ -153,7 +154,7 @@ class Schedule:
         self._pass(self.clock())  # steps that rested have earned something since the last call
         whole = self.by_count(step)
         if self._every is not None or self.readings < FIRST_READINGS:
-            self.level = Level.RICH if self._every is not None and self._grown(step) else whole
+            self.level = whole
             return self._every is None or step % self._every == 0
         if self._grown(step):
             self.level = Level.ALERT
