@@ -64,8 +64,8 @@ def gating_parameters(model: nn.Module, batch: Any) -> list[str]:
 
 def own_statistics(model: nn.Module, batch: Any) -> dict[int, Set[str]]:
     """Return, by the id of a module, which running statistics its own `batch_norm` reads, and nothing else does."""
-    statistics = uses_in(model, batch).statistics
-    return {id(module): statistics.alone(name) for name, module in model.named_modules()}
+    uses = uses_in(model, batch)
+    return {module: uses.statistics.alone(name) for module, name in uses.names.items()}
 
 
 def uses_in(model: nn.Module, batch: Any) -> Uses:
