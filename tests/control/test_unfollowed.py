@@ -436,7 +436,7 @@ CHANGED: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("way", CLASSES)
 def test_a_class_that_is_held_is_compared(way: str, change: str) -> None:
     cls = settings()
-    likeness = Likeness(holding_net(CLASSES[way](cls)), FEW)
+    likeness = Likeness(holding_net(CLASSES[way](cls)), FEW, torch.randn(6, 4))
     assert not likeness.changes()
     CHANGED[change](cls)
     assert likeness.changes()
@@ -467,7 +467,7 @@ OUT_OF_SIGHT: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 def test_what_pickle_would_keep_is_compared(name: str) -> None:
     make, change = OUT_OF_SIGHT[name]
     what = make()
-    likeness = Likeness(holding_net(what), FEW)
+    likeness = Likeness(holding_net(what), FEW, torch.randn(6, 4))
     assert not likeness.changes()
     change(what)
     assert likeness.changes() == ["the model: it has changed since it was traced; make the cap anew"]
@@ -477,7 +477,7 @@ def test_what_pickle_would_keep_is_compared(name: str) -> None:
     "what", [(one for one in "ab"), weakref.proxy(KEPT), threading.local(), {}.values(), super(Keeps, KEPT)]
 )
 def test_what_nobody_can_compare_is_named(what: Any) -> None:
-    changes = Likeness(holding_net([what]), FEW).changes()
+    changes = Likeness(holding_net([what]), FEW, torch.randn(6, 4)).changes()
     assert len(changes) == 1 and "it holds " in changes[0] and "whether that changes cannot be seen" in changes[0]
 
 
@@ -520,7 +520,7 @@ def ordinary() -> list[Any]:
 
 def test_what_models_usually_hold_stays_the_same_while_they_train() -> None:
     held = ordinary()
-    likeness = Likeness(holding_net(held), FEW)
+    likeness = Likeness(holding_net(held), FEW, torch.randn(6, 4))
     assert not likeness.changes()
     log, optimizer, schedule, lock, _ = held[3]
     log.isEnabledFor(10)

@@ -249,7 +249,7 @@ def cap(model: nn.Module, batch: Any, *, log10: float, clip: float = CLIP, rules
     if not plan.maps:
         raise InputError("the model has no linear map whose weight could be controlled")
     unfollowed = unfollowed_steps(plan, model, batch, rules)
-    made = Cap(plan, log10, clip, unfollowed, Likeness(model, plan))
+    made = Cap(plan, log10, clip, unfollowed, Likeness(model, plan, batch))
     if made.unfollowed:
         log.warning("cap proves no bound of this model: %s", "; ".join(map(clean, made.unfollowed)))
     return made

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normgauge.instrument.fingerprint import contents
+from normgauge.instrument.fingerprint import bits
 
 MOST = 200_000
 """Objects that are looked at in one model."""
@@ -98,19 +98,19 @@ class Unknown:
 def _equal(before: Tensor, now: Tensor) -> bool:
     if before.dtype != now.dtype or before.shape != now.shape:
         return False
-    return torch.equal(before, now) or torch.equal(contents(before), contents(now))  # a nan is none
+    return torch.equal(bits(before), bits(now))  # as bits: a nan is itself, and 0 is not −0
 
 
 State = dict[str, list[Any]]
 
 
-def held_state(model: nn.Module, followed: Set[int]) -> State:
-    """Return, by the path of the module that holds it, every leaf of what a model holds and is no parameter of it.
+def held_state(model: nn.Module, followed: Mapping[int, Set[str]]) -> State:
+    """Return, by the path of the module that holds it, or of the buffer, every leaf of what a model holds and is no parameter of it.
 
     Attributes of modules, in containers and objects too, classes outside torch and the standard library, whether
-    something is of them or they are held themselves, functions with what they close over, hooks by identity, and
-    `forward` of every class; of compiled code what pickle would keep. ``followed`` are ids of normalizers whose running
-    statistics count as they are at any time.
+    something is of them or they are held themselves, functions with what they close over, hooks (functions by
+    identity), and `forward` of every class; of compiled code what pickle would keep. ``followed`` says, by the id of a
+    module, which of its buffers count as they are at any time.
     """
     return _Walk(model, followed).state()
 
@@ -118,7 +118,7 @@ def held_state(model: nn.Module, followed: Set[int]) -> State:
 class _Walk:
     """One walk; what is met a second time counts as the number of its first."""
 
-    def __init__(self, model: nn.Module, followed: Set[int]) -> None:
+    def __init__(self, model: nn.Module, followed: Mapping[int, Set[str]]) -> None:
         self.named, self.followed = dict(model.named_modules()), followed
         self.registered = {id(module): name for name, module in self.named.items()}
         self.parameters = {id(p): name for name, p in model.named_parameters()}
@@ -133,9 +133,20 @@ class _Walk:
             self.leaves = found[name] = [Same(module)]
             self._module(module)
             self._run()
+            for key, buffer in self._compared(module).items():
+                self.leaves = found[f"{name}.{key}" if name else key] = []
+                self._look(buffer)
+                self._run()
         globally = vars(nn.modules.module)
-        found[""] += _hooks(globally["_global_forward_hooks"]) + _hooks(globally["_global_forward_pre_hooks"])
+        self.leaves = found[""]
+        self._later([*_hooks(globally["_global_forward_hooks"]), *_hooks(globally["_global_forward_pre_hooks"])])
+        self._run()
         return found
+
+    def _compared(self, module: nn.Module) -> dict[str, Tensor | None]:
+        """The buffers of a module but those that count as they are at any time."""
+        followed = self.followed.get(id(module), ())
+        return {key: buffer for key, buffer in module._buffers.items() if key not in followed}
 
     def _run(self) -> None:
         """Look at what waits, the last first."""
@@ -181,7 +192,8 @@ class _Walk:
             self._object(item)
 
     def _ways(self) -> Iterator[tuple[Any, Callable[[Any], None]]]:
-        yield (*weakref.ProxyTypes, super), self._unknown
+        yield (*weakref.ProxyTypes, super, types.TracebackType, types.FrameType), self._unknown
+        yield BaseException, self._exception
         yield type, self._class
         yield Tensor, self._tensor
         yield (torch.UntypedStorage, torch.TypedStorage), self._storage
@@ -225,7 +237,7 @@ class _Walk:
 
     def _array(self, item: Any) -> None:
         """The bytes of a numpy array, or the objects in it."""
-        said = f"array {item.dtype.str} {item.shape}"
+        said = f"array {item.dtype.str} {item.shape} {item.strides} {item.flags.writeable}"
         if item.dtype.hasobject:
             self._later([said, item.tolist()])
         elif item.nbytes <= WHOLE:
@@ -255,10 +267,10 @@ class _Walk:
 
     def _set(self, item: Any) -> None:
         if all(type(part) in PLAIN for part in item):
-            self.leaves.append((type(item), frozenset((type(part), part) for part in item)))
+            self.leaves.append((type(item), tuple((type(part), part) for part in item)))
         else:
             self.leaves.append((type(item), len(item)))
-            self._later(sorted(item, key=lambda part: (type(part).__qualname__, id(part))))
+            self._later(list(item))
         self._attributes(item)
 
     def _attributes(self, item: Any) -> bool:
@@ -272,7 +284,7 @@ class _Walk:
 
     def _function(self, function: types.FunctionType) -> None:
         """Code, defaults and what it closes over; not the globals it reads."""
-        self.leaves.append(function.__code__)
+        self.leaves.append((function.__code__, function.__name__, function.__qualname__, function.__doc__))
         if str(function.__module__).partition(".")[0] in TOOLS:
             return
         closed = []
@@ -290,6 +302,12 @@ class _Walk:
             self._out_of_sight(item)
         elif not has_parts:
             self.leaves.append(Same(item))
+
+    def _exception(self, item: BaseException) -> None:
+        """What it says, what it came from and where it was raised: a traceback holds what functions had at hand."""
+        self._attributes(item)
+        self._later([item.args, item.__cause__, item.__context__, item.__traceback__])
+        self._out_of_sight(item)
 
     def _out_of_sight(self, item: Any) -> None:
         try:
@@ -314,16 +332,16 @@ class _Walk:
     def _module(self, module: nn.Module) -> None:
         """Settings, hooks, buffers, which parameters and modules there are, and the code of `forward`."""
         own = vars(module)
-        self.leaves += _hooks(own.get("_forward_hooks", {})) + _hooks(own.get("_forward_pre_hooks", {}))
+        hooks = [*_hooks(own.get("_forward_hooks", {})), *_hooks(own.get("_forward_pre_hooks", {}))]
         held = {key: part for key, part in own.items() if key not in MODULE_KEYS}
-        running = RUNNING if id(module) in self.followed else ()
-        buffers = {key: part for key, part in module._buffers.items() if key not in running}
-        self.leaves.append([(k, None if p is None else p.shape) for k, p in module._parameters.items()])
+        followed = [(key, module._buffers.get(key)) for key in self.followed.get(id(module), ())]
+        self.leaves.append([(k, None if p is None else p.shape) for k, p in (*module._parameters.items(), *followed)])
         inside = {key: Same(part) for key, part in module._modules.items()}
-        hidden = {**module._parameters, **module._modules} if id(module) not in self.registered else {}
+        registered = id(module) in self.registered
+        hidden = {} if registered else {**module._parameters, **module._modules, **module._buffers}
         self.leaves += [list(inside), _forward(type(module))]
         self._table(held)
-        self._later([buffers, hidden, type(module)])
+        self._later([hooks, list(module._buffers), hidden, type(module)])
 
 
 def _tensor_bytes(tensor: Tensor) -> Bytes | tuple[object, ...]:
@@ -346,9 +364,10 @@ def _forward(kind: type) -> object:
     return found.__code__ if isinstance(found, types.FunctionType) else Same(found)
 
 
-def _hooks(hooks: Mapping[int, Any]) -> list[Same]:
-    """Hooks by identity; the library's own only look on."""
-    return [Same(h) for h in hooks.values() if not str(getattr(h, "__module__", "")).startswith("normgauge.")]
+def _hooks(hooks: Mapping[int, Any]) -> list[Any]:
+    """Hooks, functions by identity; the library's own only look on."""
+    others = [h for h in hooks.values() if not str(getattr(h, "__module__", "")).startswith("normgauge.")]
+    return [Same(h) if isinstance(h, (types.FunctionType, functools.partial)) else h for h in others]
 
 
 def _slots(item: Any) -> Iterator[tuple[str, Any]]:

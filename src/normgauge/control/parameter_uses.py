@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from normgauge.control.bounded_norms import BoundedNorm
+from normgauge.control.held_state import RUNNING
 from normgauge.instrument.trace import untouched
 from normgauge.instrument.trace.held import memory_place
 from normgauge.instrument.trace.inputs import make_call, named_tensors
@@ -55,6 +59,17 @@ def gating_parameters(model: nn.Module, batch: Any) -> list[str]:
     The model runs once, on copies of its tensors. What a parameter is computed into (a sum with a constant, a
     clamp) may be added to data, and no more. Parametrizations and `BoundedNorm` are asked anew at each call of a cap.
     """
+    return list(dict.fromkeys(uses_in(model, batch).found))
+
+
+def own_statistics(model: nn.Module, batch: Any) -> dict[int, Set[str]]:
+    """Return, by the id of a module, which running statistics its own `batch_norm` reads, and nothing else does."""
+    uses = uses_in(model, batch)
+    return {module: uses.statistics.alone(name) for module, name in uses.names.items()}
+
+
+def uses_in(model: nn.Module, batch: Any) -> Uses:
+    """What a run in eval mode shows, on copies of a model's tensors."""
     call = make_call(model, batch)
     with untouched(model, None, None, False, None), torch.no_grad(), ExitStack() as stack:
         uses = Uses(model)
@@ -62,9 +77,63 @@ def gating_parameters(model: nn.Module, batch: Any) -> list[str]:
             uses.mark(tensor, DATA)
         for module in model.modules():
             stack.enter_context(uses.inside(module))
-        with uses:
+        with uses, uses.statistics:
             uses.returned(model(*call.args, **call.kwargs))
-    return list(dict.fromkeys(uses.found))
+    return uses
+
+
+class Statistics(TorchDispatchMode):
+    """Which running statistics are read, by their memory: below functions too, as scripted code does it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.places: defaultdict[int, set[tuple[str, str]]] = defaultdict(set)
+        self.own: set[tuple[str, str]] = set()
+        self.elsewhere: set[tuple[str, str]] = set()
+        self.known = False  # whether what runs below was looked at already
+        for path, module in model.named_modules():
+            for name in RUNNING:
+                if isinstance(buffer := module._buffers.get(name), Tensor):
+                    self.places[memory_place(buffer)].add((path, name))
+
+    def alone(self, path: str) -> Set[str]:
+        """Those of a module that only its own step reads, or no step."""
+        if not {(path, "running_mean"), (path, "running_var")} <= self.own:
+            return set()
+        return {name for name in RUNNING if (path, name) not in self.elsewhere}
+
+    def look(self, given: list[Tensor]) -> None:
+        """Note what is read."""
+        for tensor in given:
+            self.elsewhere |= self.places.get(memory_place(tensor), set())
+
+    @contextmanager
+    def inside(self, func: Any, path: str, args: Any, kwargs: Any) -> Iterator[None]:
+        """Inside runs a function that was called by a module."""
+        self.known = func is F.batch_norm
+        if self.known:
+            self._step(path, args, kwargs)
+        elif function_name(func) not in DESCRIBED:
+            self.look(tensors_in((args, kwargs)))
+        try:
+            yield
+        finally:
+            self.known = False
+
+    def _step(self, path: str, args: Any, kwargs: Any) -> None:
+        """Note what a `batch_norm` reads as its mean and variance, and what else."""
+        for name, tensor in zip(RUNNING[:2], args[1:3], strict=False):
+            if isinstance(tensor, Tensor):
+                found = self.places.get(memory_place(tensor), set())
+                self.own |= found & {(path, name)}
+                self.elsewhere |= set() if (path, name) in found else found
+        self.look(tensors_in((args[:1], args[3:], kwargs)))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.known:
+            self.look(tensors_in((args, kwargs)))
+        return func(*args, **kwargs)
 
 
 class Uses(TorchFunctionMode):
@@ -78,6 +147,7 @@ class Uses(TorchFunctionMode):
         self.path: list[str] = []
         self.names = {id(module): name for name, module in model.named_modules()}
         self.quiet, self.thread = 0, threading.get_ident()
+        self.statistics = Statistics(model)
         for parameter in model.parameters():
             self.mark(parameter, WHOLE)
 
@@ -129,7 +199,8 @@ class Uses(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        with self.statistics.inside(func, self.path[-1] if self.path else "", args, kwargs):
+            out = func(*args, **kwargs)
         if self.quiet or threading.get_ident() != self.thread:
             return out
         with torch._C.DisableTorchFunction():

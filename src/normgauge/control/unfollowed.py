@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normgauge.control.held_state import differing, held_state, lasting, not_compared
-from normgauge.control.parameter_uses import gating_parameters
+from normgauge.control.held_state import RUNNING, differing, held_state, lasting, not_compared
+from normgauge.control.parameter_uses import gating_parameters, own_statistics
 from normgauge.control.plan import Plan
 from normgauge.control.planning import make_plan
 from normgauge.core.bound import Scope
@@ -110,13 +110,18 @@ def _near(parameter: Tensor, noise: Tensor) -> Tensor:
     return parameter * (0.5 + 0.1 * noise if parameter.ndim > 1 else 0.01 * (1 + noise))
 
 
+def _gone(parameter: Tensor, noise: Tensor) -> Tensor:
+    """At 0; matrices so near to it that one can still be told from another."""
+    return 1e-9 * _near(parameter, noise) if parameter.ndim > 1 else torch.zeros_like(parameter)
+
+
 def _times(factor: float) -> Shake:
     """So many times farther from 0, or on its other side: a gate may open far from where a parameter is."""
     return lambda parameter, noise: factor * (parameter + torch.where(parameter < 0, -0.1 * noise, 0.1 * noise))
 
 
 SHAKES: tuple[Shake, ...] = (_away, _across, _near)
-FAR: tuple[Shake, ...] = (_times(0.0), *(_times(sign * size) for size in (1e2, 1e4, 1e8) for sign in (1, -1)))
+FAR: tuple[Shake, ...] = (_gone, *(_times(sign * size) for size in (1e2, 1e4, 1e8) for sign in (1, -1)))
 SUMS = ("(add", "(sub", "(__add__", "(__radd__", "(__sub__", "(__rsub__", "(__iadd__", "(cat", "(stack", "(concat")
 
 
@@ -142,19 +147,34 @@ class Likeness:
         model: which.
     """
 
-    def __init__(self, model: nn.Module, plan: Plan) -> None:
+    def __init__(self, model: nn.Module, plan: Plan, batch: Any) -> None:
         self.model = unwrap(model)
-        self._followed = {id(norm.module) for norm in plan.normalizers}
+        alone, self._normalizers = _statistics(self.model, batch), {id(norm.module) for norm in plan.normalizers}
+        self._followed = {key: names for key, names in alone.items() if key in self._normalizers}
         self._seen = lasting(held_state(self.model, self._followed))
 
     def changes(self) -> list[str]:
         """What has changed since, in words."""
         now = held_state(self.model, self._followed)
-        return [f"{name or 'the model'}: {_why(now.get(name, []))}" for name in differing(self._seen, now)]
+        changed = differing(self._seen, now)
+        return [f"{name or 'the model'}: {self._why(name, now.get(name, []))}" for name in changed]
+
+    def _why(self, name: str, leaves: list[Any]) -> str:
+        unknown = not_compared(leaves)
+        if unknown:
+            return f"it holds {', '.join(unknown)}, and whether that changes cannot be seen"
+        path, _, key = name.rpartition(".")
+        if name not in dict(self.model.named_buffers(remove_duplicate=False)):
+            return "it has changed since it was traced; make the cap anew"
+        running = key in RUNNING and id(self.model.get_submodule(path)) in self._normalizers
+        why = "more than its normalizer's own step may read it" if running else "what depends on it is not followed"
+        return f"this buffer has changed since it was traced, and {why}; a new cap lasts until it moves again"
 
 
-def _why(leaves: list[Any]) -> str:
-    unknown = not_compared(leaves)
-    if unknown:
-        return f"it holds {', '.join(unknown)}, and whether that changes cannot be seen"
-    return "it has changed since it was traced; make the cap anew"
+def _statistics(model: nn.Module, batch: Any) -> dict[int, Set[str]]:
+    """The running statistics that only their own normalizer reads; none where that could not be looked at."""
+    try:
+        with no_fast_path():
+            return own_statistics(model, batch)
+    except Exception:  # a forward may raise anything
+        return {}

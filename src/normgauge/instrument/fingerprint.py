@@ -80,5 +80,10 @@ def tensor_digests(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
 
 def contents(tensor: Tensor) -> Tensor:
     """Return the bytes of a tensor, in main memory."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return bits(tensor.detach().cpu())
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """Return the bytes of a tensor, where it is."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     return (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1).view(torch.uint8)

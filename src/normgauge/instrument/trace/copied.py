@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -20,7 +21,8 @@ def copied(model: M) -> M:
         InputError: naming the attribute that cannot be copied, and why.
     """
     try:
-        return copy.deepcopy(model)
+        shared = {id(part): part for _, part in _attributes(model) if isinstance(part, types.ModuleType)}
+        return copy.deepcopy(model, shared)  # as a global would be
     except Exception as error:  # whatever a class of the model's raises when it is asked
         why = type(error).__name__ if not str(error) else f"{type(error).__name__}: {error}"
         name, part = next(((name, part) for name, part in _attributes(model) if not _copies(part)), ("", model))
@@ -40,7 +42,7 @@ def _attributes(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _copies(part: Any) -> bool:
     try:
-        copy.deepcopy(part)
+        copy.deepcopy(part, {id(part): part} if isinstance(part, types.ModuleType) else None)
     except Exception:
         return False
     return True
