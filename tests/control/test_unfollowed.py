@@ -529,3 +529,79 @@ def test_what_models_usually_hold_stays_the_same_while_they_train() -> None:
     with lock, held[-1]:
         assert str(held[1][4]) == "a" and held[2][4]("ab") == 2 and held[2][5]() == 1
     assert not likeness.changes()
+
+
+class Normed(nn.Module):
+    """A map, a normalizer, and what a function makes of both."""
+
+    def __init__(self, function: Callable[[Normed, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.l, self.n, self.function = nn.Linear(6, 6), nn.BatchNorm1d(6), function
+        self.register_buffer("zero", torch.zeros(2))
+        self.table = {0, 8}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+READ_TWICE: dict[str, Callable[[Normed, Tensor], Tensor]] = {
+    "the mean": lambda s, x: s.n(s.l(x)) * (1 + s.n.running_mean.sum()),
+    "the variance": lambda s, x: s.n(s.l(x)) / s.n.running_var.sqrt().mean(),
+    "a branch": lambda s, x: s.n(s.l(x)) * (50.0 if s.n.running_mean.sum() > 1 else 1.0),
+    "a count": lambda s, x: s.n(s.l(x)) * (50.0 if int(s.n.num_batches_tracked) > 10 else 1.0),
+    "a gate": lambda s, x: s.n(s.l(x)) * (1 + torch.relu(s.n.running_mean - 10).sum()),
+    "out of torch": lambda s, x: s.n(s.l(x)) * (1 + float(s.n.running_mean.numpy().sum())),
+    "by a function": lambda s, x: F.batch_norm(s.l(x), s.n.running_mean, s.n.running_var),
+}
+
+
+@pytest.mark.parametrize("kind", READ_TWICE)
+def test_running_statistics_that_are_read_elsewhere_are_compared(kind: str) -> None:
+    torch.manual_seed(0)
+    model = Normed(READ_TWICE[kind]).eval()
+    cap = ng.cap(model, torch.randn(4, 6), log10=5.0)
+    cap()
+    model.n.running_mean.fill_(50.0)
+    model.n.running_var.mul_(1e-4)
+    model.n.num_batches_tracked.fill_(50)
+    assert cap() == math.inf
+
+
+def test_running_statistics_that_their_own_step_alone_reads_may_move() -> None:
+    torch.manual_seed(0)
+    model, batch = Normed(lambda s, x: x + s.n(s.l(x))), torch.randn(8, 6)
+    cap = ng.cap(model, batch, log10=5.0)
+    for _ in range(3):
+        model.train()(batch)
+        assert cap() < 5.0
+    model.n.running_mean = model.n.running_var = None
+    assert cap() == math.inf
+
+
+class Factor:
+    def __init__(self) -> None:
+        self.v = 1.0
+
+    def __call__(self, module: nn.Module, given: object, out: Tensor) -> Tensor:
+        return self.v * out
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_hook_that_is_an_object_is_looked_into(bound: bool) -> None:
+    torch.manual_seed(0)
+    model, hook = nn.Sequential(nn.Linear(6, 6)), Factor()
+    model.register_forward_hook(hook.__call__ if bound else hook)
+    cap = ng.cap(model, torch.randn(4, 6), log10=5.0)
+    cap()
+    hook.v = 50.0
+    assert cap() == math.inf
+
+
+def test_the_sign_of_a_zero_and_the_order_of_a_set_are_compared() -> None:
+    torch.manual_seed(0)
+    for change in (lambda s: s.zero.neg_(), lambda s: (s.table.clear(), s.table.update([8]), s.table.add(0))):
+        model = Normed(lambda s, x: s.l(x) * (50.0 if s.zero.signbit().any() or next(iter(s.table)) else 1.0)).eval()
+        cap = ng.cap(model, torch.randn(4, 6), log10=5.0)
+        cap()
+        change(model)
+        assert cap() == math.inf

@@ -105,7 +105,7 @@ State = dict[str, list[Any]]
 
 
 def held_state(model: nn.Module, followed: Mapping[int, Set[str]]) -> State:
-    """Return, by the path of the module that holds it, or of the buffer, every leaf of what a model holds and is no parameter of it.
+    """Return every leaf of what a model holds and is no parameter of it, by the path of the module or of the buffer.
 
     Attributes of modules, in containers and objects too, classes outside torch and the standard library, whether
     something is of them or they are held themselves, functions with what they close over, hooks (functions by
