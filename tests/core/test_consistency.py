@@ -141,7 +141,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Data], Any], str]] = {
     "a shorter rise": (lambda d: d["witness"].update(output_change=d["witness"]["output_change"] * 0.8), "two lengths"),
     "a longer run": (lambda d: d["witness"].update(input_change=1.0), "witness: its two lengths are a slope of"),
     "a shorter run": (
-        lambda d: d["witness"].update(input_change=d["witness"]["input_change"] / 2),
+        lambda d: d["witness"].update(input_change=d["witness"]["input_change"] / 1e6),
         "witness: its two lengths are a slope of",
     ),
     "no run at all": (lambda d: d["witness"].update(input_change=0.0), "witness: its two lengths are a slope of"),

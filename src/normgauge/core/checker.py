@@ -248,7 +248,8 @@ def witnessed_slope(reading: Row) -> Iterator[str]:
         slope = math.log10(rise) - math.log10(run) if run > 0 and rise > 0 else -INF
         if witness["where"].startswith("secant"):
             yield from difference_sentence("log10_lower against its secant", lower, slope, CUT)
-        if abs(slope - lower) > -AGREEMENT + CUT:
+        most = max(lower - AGREEMENT, stored_number(reading, "log10_upper"))  # at a kink it may be a steeper one
+        if not lower + AGREEMENT - CUT <= slope <= most + CUT:
             yield f"witness: its two lengths are a slope of 10^{slope:.9g}, and log10_lower is {lower:.9g}"
     yield from difference_sentence("log10_lower", lower, stored_number(reading, "log10_upper"), 0, above=True)
 
