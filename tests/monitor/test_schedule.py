@@ -207,6 +207,17 @@ def test_lines_that_are_taken_for_a_proof_leave_it_what_was_saved(clock: Clock, 
     assert not plan.late and plan.share <= 0.0305  # the first steps are read on credit
 
 
+@pytest.mark.parametrize(("dearer", "most"), [(1.1, 60), (1.2, 80)])
+def test_proofs_get_little_older_where_the_budget_is_a_little_short(clock: Clock, dearer: float, most: int) -> None:
+    # Before (98 and 102 steps), what one reading left behind waited for all of it to be saved up, and had lines of its own.
+    costs = {Level.LIGHT: 0.0042, Level.ALERT: 0.005, Level.PLAIN: 0.0055, Level.RICH: 0.009}
+    parts = {"a": 0.0095, "b": 0.0095, "c": 0.005, "d": 0.0002}
+    costs, parts = {k: dearer * v for k, v in costs.items()}, {k: dearer * v for k, v in parts.items()}
+    plan, proved = proving_run(clock, 1000, 0.0235, costs, parts)
+    assert max(b - a for steps in proved.values() for a, b in pairwise(steps)) <= most
+    assert plan.share <= 0.03
+
+
 def test_steps_that_rested_have_earned_something_when_the_accounts_are_looked_at(clock: Clock) -> None:
     plan = Schedule(0.03, None, 0)
     read = run(plan, clock, 60, 0.02, 0.004)
