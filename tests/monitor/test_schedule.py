@@ -209,7 +209,7 @@ def test_lines_that_are_taken_for_a_proof_leave_it_what_was_saved(clock: Clock, 
 
 @pytest.mark.parametrize(("dearer", "most"), [(1.1, 60), (1.2, 80)])
 def test_proofs_get_little_older_where_the_budget_is_a_little_short(clock: Clock, dearer: float, most: int) -> None:
-    # Before (98 and 102 steps), what one reading left behind waited for all of it to be saved up, and had lines of its own.
+    # Before (98 and 102 steps), what one reading left behind waited for all of it to be saved up.
     costs = {Level.LIGHT: 0.0042, Level.ALERT: 0.005, Level.PLAIN: 0.0055, Level.RICH: 0.009}
     parts = {"a": 0.0095, "b": 0.0095, "c": 0.005, "d": 0.0002}
     costs, parts = {k: dearer * v for k, v in costs.items()}, {k: dearer * v for k, v in parts.items()}

@@ -39,6 +39,7 @@ from normgauge.monitor.proofs import (
     chance_at,
     factored_proof,
 )
+from normgauge.monitor.rotation import REMEMBERED, middle
 from normgauge.monitor.shards import Block, ShardedMaps
 from normgauge.monitor.sheet import Sheet
 from normgauge.monitor.warm import BLOCK, WARM_UP, Fold, Job, Turned, cold_space, proved_lower, turn, warm_folded
@@ -54,8 +55,6 @@ TALLEST = 4  # long sides for each short one of a matrix that a device measures 
 
 # Entries of all matrices proved at once, of which copies are made: little memory, and on a CPU a short pause
 MOST_PROVED, MOST_PROVED_CPU = 2**25, 2**20
-
-REMEMBERED = 3  # proofs of a part from which what the next one costs is taken
 
 MOST_READ = 2**24  # the same for what is read in one go by a graph, which holds its memory
 
@@ -319,7 +318,7 @@ class Norms:
         """Note that the proof of one part was begun, what it took and what it spends."""
         part.proved = begun.step
         part.taken.append(seconds)
-        part.cost = sorted(part.taken)[(len(part.taken) - 1) // 2]  # any of them may have been interrupted
+        part.cost = middle(part.taken)
         if begun.chance:
             self._slots.update(dict.fromkeys(part.rows, begun.step // SLOT))
 

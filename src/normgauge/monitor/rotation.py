@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 PROOF_STEPS, AHEAD = 50, 1.5  # no proof is to get older, not even if the next reading comes half as late again
@@ -12,6 +12,14 @@ EARLY = 4  # steps before that a line is wanted for it
 LOAN = 0.15  # of a proof of every layer, on which what is late is proved: rests need lines of their own from then on
 
 WORTH = 10  # lines' worth of proofs that a line is taken for where the budget has not enough: most goes to proofs
+
+REMEMBERED = 3  # readings of a kind, or proofs of a part, from which what the next one costs is taken
+
+
+def middle(seconds: Iterable[float]) -> float:
+    """The middle one of the last few costs, as any of them may have been interrupted: the lower of two, and 0 of none."""
+    known = sorted(seconds)
+    return known[(len(known) - 1) // 2] if known else 0.0
 
 
 @dataclass(slots=True)

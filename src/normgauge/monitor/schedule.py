@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from normgauge.monitor.rotation import PROOF_STEPS, Account, Rotation
+from normgauge.monitor.rotation import PROOF_STEPS, REMEMBERED, Account, Rotation, middle
 from normgauge.monitor.turning import Turning
 
 # Parts of the budget for readings and for proofs before it is known what they cost; the rest is a reserve
@@ -34,8 +34,6 @@ LIGHT_PART = 2 / 3  # of what readings may take goes to light ones at most, so t
 
 # Seconds up to which a call without a reading is not booked as one: it would starve the readings of short steps
 IDLE = 2e-4
-
-REMEMBERED = 3  # readings of a kind from which their cost is taken
 
 LOOK = 5  # after those first steps, the accounts are looked at once in this many steps at most
 
@@ -109,9 +107,8 @@ class Schedule:
         return max(map(self._cost_of, Level))
 
     def _cost_of(self, level: Level) -> float:
-        """Seconds of a reading: the middle one of the last few, since any of them may have been interrupted."""
-        taken = sorted(self._taken[level] or (self._taken[Level.PLAIN] if level is Level.RICH else ()))
-        return taken[(len(taken) - 1) // 2] if taken else 0.0
+        """Seconds of a reading."""
+        return middle(self._taken[level] or (self._taken[Level.PLAIN] if level is Level.RICH else ()))
 
     def reads(self, step: int) -> None:
         """Note that a reading is being taken at this step."""
