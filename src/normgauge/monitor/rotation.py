@@ -17,7 +17,7 @@ REMEMBERED = 3  # readings of a kind, or proofs of a part, from which what the n
 
 
 def middle(seconds: Iterable[float]) -> float:
-    """The middle one of the last few costs, as any of them may have been interrupted: the lower of two, and 0 of none."""
+    """The middle one of the last few costs, since any may have been interrupted: of two the lower, 0 of none."""
     known = sorted(seconds)
     return known[(len(known) - 1) // 2] if known else 0.0
 
